@@ -2,6 +2,8 @@
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
 //! both together and runs the loop round the plane. The daemon, its journal and its API come to stand beside them.
+//!
+//! It starts no program and prints nothing (`clippy.toml`).
 
 // What is tested is set up by other means; the build without tests is held to clippy.toml all the same.
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]

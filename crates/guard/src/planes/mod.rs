@@ -51,3 +51,4 @@ pub struct Count {
 pub struct PlaneError(pub String);
 
 pub mod fake;
+pub mod linux;

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What a guest sends arrives at the ingress of its interface's host side (tap, veth). There this says which
+ * class of the uplink's hierarchy a packet belongs to (HTB takes skb->priority as a classid where its major is
+ * the qdisc's handle: net/sched/sch_htb.c, htb_classify), drops what comes under an address that is not the
+ * guest's, and counts. An address counts for nothing before that.
+ *
+ * Each verdict that lets a packet pass is TC_ACT_UNSPEC: others' programs and filters behind this one run as
+ * they did before.
+ *
+ * src/planes/linux/classifier mirrors struct tenant and struct counts; a test compares sizes. */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Flags of a tenant. */
+#define CHECK_ADDRESS 1
+#define REDIRECT 2
+
+#define ETH_HEADER 14
+#define ETH_P_8021Q 0x8100
+#define ETH_P_8021AD 0x88a8
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define IPPROTO_TCP 6
+
+/* By the index of the interface. */
+struct tenant {
+	__u32 priority;   /* classid */
+	__u32 flags;
+	__u32 redirect;   /* index of the IFB */
+	__u32 slot;       /* in `counters` */
+	__u16 overhead;   /* bytes that each frame takes beside itself */
+	__u16 least;      /* and what it takes at least, with them */
+	__u8 address[6];
+	__u16 room;       /* a list of IP addresses comes by a map of its own */
+};
+
+/* One cache line, so that neighbours on other processors do not wait for each other. */
+struct counts {
+	__u64 packets;        /* as they came: one of many segments is one */
+	__u64 frames;         /* as they go out on a wire */
+	__u64 bytes;          /* skb->len */
+	__u64 wire_bytes;     /* of all frames, with headers of each and framing */
+	__u64 spoofed_packets;
+	__u64 spoofed_bytes;
+	__u64 room[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct tenant);
+} tenants SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counters SEC(".maps");
+
+static __always_inline __u16 big(const __u8 *bytes)
+{
+	return (__u16)bytes[0] << 8 | bytes[1];
+}
+
+/* Bytes of the headers that each segment repeats; 0 where that cannot be told. Tunnels and IPv6 extension headers
+ * are taken for payload. */
+static __always_inline __u32 headers(struct __sk_buff *skb)
+{
+	__u8 two[2], one;
+	__u32 at = ETH_HEADER;
+	__u16 type;
+
+	if (bpf_skb_load_bytes(skb, 12, two, 2))
+		return 0;
+	type = big(two);
+	if (type == ETH_P_8021Q || type == ETH_P_8021AD) {
+		if (bpf_skb_load_bytes(skb, 16, two, 2))
+			return 0;
+		type = big(two);
+		at += 4;
+	}
+	if (type == ETH_P_IP) {
+		__u8 protocol;
+
+		if (bpf_skb_load_bytes(skb, at, &one, 1) || bpf_skb_load_bytes(skb, at + 9, &protocol, 1))
+			return 0;
+		at += (one & 15) * 4;
+		one = protocol;
+	} else if (type == ETH_P_IPV6) {
+		if (bpf_skb_load_bytes(skb, at + 6, &one, 1))
+			return 0;
+		at += 40;
+	} else {
+		return 0;
+	}
+	if (one != IPPROTO_TCP)
+		return at + 8;
+	if (bpf_skb_load_bytes(skb, at + 12, &one, 1))
+		return 0;
+	return at + (one >> 4) * 4;
+}
+
+/* memcmp would be a call, which there is none of here. */
+static __always_inline int same(const __u8 *one, const __u8 *other)
+{
+	int i;
+
+#pragma unroll
+	for (i = 0; i < 6; i++)
+		if (one[i] != other[i])
+			return 0;
+	return 1;
+}
+
+static __always_inline __u64 wire(const struct tenant *tenant, __u32 frame)
+{
+	__u32 bytes = frame + tenant->overhead;
+
+	return bytes < tenant->least ? tenant->least : bytes;
+}
+
+static __always_inline void add(__u64 *counter, __u64 much)
+{
+	__sync_fetch_and_add(counter, much);
+}
+
+static __always_inline void count(struct __sk_buff *skb, const struct tenant *tenant, struct counts *counts)
+{
+	__u32 len = skb->len, size = skb->gso_size, header, rest, full;
+
+	add(&counts->packets, 1);
+	add(&counts->bytes, len);
+	header = size ? headers(skb) : 0;
+	if (!size || !header || header >= len) {
+		add(&counts->frames, 1);
+		add(&counts->wire_bytes, wire(tenant, len));
+		return;
+	}
+	/* gso_segs is 0 where the packet comes from a guest (SKB_GSO_DODGY), so they are counted here, as
+	 * net/core/dev.c, qdisc_pkt_len_segs_init does. */
+	full = (len - header) / size;
+	rest = (len - header) % size;
+	add(&counts->frames, full + (rest ? 1 : 0));
+	add(&counts->wire_bytes, full * wire(tenant, header + size) + (rest ? wire(tenant, header + rest) : 0));
+}
+
+SEC("tcx/ingress")
+int classify(struct __sk_buff *skb)
+{
+	__u32 index = skb->ifindex;
+	struct tenant *tenant = bpf_map_lookup_elem(&tenants, &index);
+	struct counts *counts;
+	__u8 from[6];
+
+	if (!tenant) {
+		/* Nothing that was set before counts: it goes where everything goes that nobody knows. */
+		skb->priority = 0;
+		return TC_ACT_UNSPEC;
+	}
+	counts = bpf_map_lookup_elem(&counters, &tenant->slot);
+	if (tenant->flags & CHECK_ADDRESS) {
+		if (bpf_skb_load_bytes(skb, 6, from, 6) || !same(from, tenant->address)) {
+			if (counts) {
+				add(&counts->spoofed_packets, 1);
+				add(&counts->spoofed_bytes, skb->len);
+			}
+			return TC_ACT_SHOT;
+		}
+	}
+	skb->priority = tenant->priority;
+	if (counts)
+		count(skb, tenant, counts);
+	if (tenant->flags & REDIRECT)
+		return bpf_redirect(tenant->redirect, 0);
+	return TC_ACT_UNSPEC;
+}

@@ -1,0 +1,137 @@
+//! The program at an interface's ingress: by a TCX link, or as a filter of a clsact qdisc.
+
+use std::io;
+use std::mem;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_INGRESS, TcHook};
+use libbpf_sys::{BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
+
+use super::super::htb;
+use super::super::netlink::wire::{Attributes, Request};
+use super::super::netlink::{Change, Netlink};
+use super::super::{Device, Error, Result};
+use super::Way;
+
+const PROGRAM: &str = "classify";
+const CLSACT: &str = "clsact";
+/// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
+const HOOKS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+/// The qdisc itself.
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const RTM_DELQDISC: u16 = 37;
+
+/// The program where it is attached. It goes when this is dropped, but for a clsact qdisc that was made for it.
+pub(super) enum Attached {
+    /// Goes with the link.
+    Tcx(Link),
+    /// A filter; whether the clsact qdisc was made for it.
+    Clsact {
+        /// The filter.
+        filter: Filter,
+        /// Nobody had one there.
+        made: bool,
+    },
+}
+
+/// A filter, removed when dropped.
+pub(super) struct Filter(TcHook);
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // Gone with its interface is as good.
+        let _ = self.0.detach();
+    }
+}
+
+impl Attached {
+    pub(super) fn attach(object: &Object, netlink: &mut Netlink, device: &Device, way: Way) -> Result<Self> {
+        let index = device.index as i32;
+        let program = object.progs().find(|p| p.name() == PROGRAM).expect("the object was built with this program");
+        match way {
+            Way::Tcx => loudly(&format!("attach the classifier to {device} by TCX"), || {
+                let options =
+                    bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: BPF_F_BEFORE, ..Default::default() };
+                // SAFETY: program and options outlive the call.
+                let link = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), index, &options) };
+                let failed = io::Error::last_os_error();
+                let link = NonNull::new(link).ok_or(failed)?;
+                // SAFETY: it is a link of our own, given away here.
+                Ok(Attached::Tcx(unsafe { Link::from_ptr(link) }))
+            }),
+            Way::Clsact => {
+                let made = !htb::has(netlink, device, CLSACT)?;
+                let filter = loudly(&format!("attach the classifier to {device} by clsact"), || {
+                    let mut hook = TcHook::new(program.as_fd());
+                    hook.ifindex(index).attach_point(TC_INGRESS);
+                    hook.create()?.attach().map(Filter)
+                });
+                if filter.is_err() && made {
+                    let _ = remove_clsact(netlink, device);
+                }
+                Ok(Attached::Clsact { filter: filter?, made })
+            }
+        }
+    }
+
+    pub(super) fn way(&self) -> Way {
+        match self {
+            Attached::Tcx(_) => Way::Tcx,
+            Attached::Clsact { .. } => Way::Clsact,
+        }
+    }
+
+    /// Takes it off, and a clsact qdisc that was made for it, unless others have filters there by now.
+    pub(super) fn detach(self, netlink: &mut Netlink, device: &Device) -> Result<()> {
+        match self {
+            Attached::Tcx(link) => drop(link),
+            Attached::Clsact { filter, made } => {
+                drop(filter);
+                if made {
+                    remove_clsact(netlink, device)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove_clsact(netlink: &mut Netlink, device: &Device) -> Result<()> {
+    for hook in HOOKS {
+        if htb::filters(netlink, device, hook)? {
+            return Ok(());
+        }
+    }
+    if !htb::has(netlink, device, CLSACT)? {
+        return Ok(());
+    }
+    let fixed = htb::tcmsg(device.index, CLSACT_HANDLE, CLSACT_PARENT);
+    let request = Request::new(RTM_DELQDISC, 0, &fixed, Attributes::new());
+    netlink.change(&[Change { what: format!("remove qdisc clsact from {device}"), request }])
+}
+
+/// The object as built; libelf wants it aligned.
+pub(super) fn open() -> libbpf_rs::Result<OpenObject> {
+    #[repr(C, align(16))]
+    struct Aligned<T: ?Sized>(T);
+    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/classify.bpf.o")));
+    ObjectBuilder::default().name("vmio_guard")?.open_memory(&OBJECT.0)
+}
+
+/// What libbpf says while it works, for the error instead of the terminal.
+static LOG: Mutex<String> = Mutex::new(String::new());
+
+pub(super) fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
+    // libbpf has one place for its messages, so one at a time.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let keep = |_: PrintLevel, text: String| LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
+    let done = work();
+    libbpf_rs::set_print(before);
+    let log = mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner));
+    done.map_err(|source| Error::Bpf { what: what.to_owned(), source, log })
+}

@@ -1,0 +1,82 @@
+//! The counters of the eBPF program, mapped into this process.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use super::MOST;
+
+/// Bytes of `struct counts`.
+pub(super) const BYTES: usize = 64;
+const NUMBERS: usize = BYTES / 8;
+/// Entries of the map: one more than interfaces.
+const ENTRIES: usize = MOST + 1;
+
+/// What was counted at the ingress of a guest's interface.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// That passed, as they came: one that is to be cut into segments is one.
+    pub packets: u64,
+    /// That passed, as they go out on a wire: each segment is one.
+    pub frames: u64,
+    /// That passed, as they came.
+    pub bytes: u64,
+    /// Of all frames, with the headers that each segment repeats and the framing. Inside of tunnels too little is
+    /// taken for headers.
+    pub wire_bytes: u64,
+    /// That were dropped since their source address is not the guest's.
+    pub spoofed_packets: u64,
+    /// Of those.
+    pub spoofed_bytes: u64,
+}
+
+/// The mapping.
+pub(super) struct Counters {
+    start: NonNull<AtomicU64>,
+}
+
+// SAFETY: the mapping belongs to the value and is only read, by atomic loads.
+unsafe impl Send for Counters {}
+// SAFETY: as above.
+unsafe impl Sync for Counters {}
+
+impl Counters {
+    /// Maps a map of `ENTRIES` times `struct counts`.
+    pub(super) fn map(map: BorrowedFd<'_>) -> io::Result<Self> {
+        // SAFETY: a new mapping of the kernel's choice, which nothing else knows; it is only read.
+        let start = unsafe {
+            libc::mmap(ptr::null_mut(), ENTRIES * BYTES, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(start.cast()).map(|start| Self { start }).ok_or_else(|| io::Error::other("mapped at 0"))
+    }
+
+    /// What was counted in a slot, each number at its own moment.
+    pub(super) fn read(&self, slot: u32) -> Counts {
+        let slot = (slot as usize).min(ENTRIES - 1);
+        let number = |at: usize| {
+            // SAFETY: `slot` and `at` lie in the mapping, which lives as long as `self` and is aligned to a page.
+            unsafe { self.start.add(slot * NUMBERS + at).as_ref() }.load(Ordering::Relaxed)
+        };
+        Counts {
+            packets: number(0),
+            frames: number(1),
+            bytes: number(2),
+            wire_bytes: number(3),
+            spoofed_packets: number(4),
+            spoofed_bytes: number(5),
+        }
+    }
+}
+
+impl Drop for Counters {
+    fn drop(&mut self) {
+        // SAFETY: this is what was mapped, and nothing points into it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), ENTRIES * BYTES) };
+    }
+}

@@ -1,0 +1,216 @@
+//! Which class a guest's packets are of, and whether they may be sent under the address that they have: an eBPF
+//! program (`bpf/classify.bpf.c`) at the ingress of each guest's interface on the host (tap, veth).
+//!
+//! The class is written to `skb->priority`, which HTB takes for a classid where its major is the qdisc's. That
+//! survives a bridge, an Open vSwitch and an IFB; it does **not** survive routing (the kernel sets it from the packet's
+//! TOS) nor a firewall bridge's veth: there the packets must be led through an IFB ([`Tenant::redirect`]).
+//!
+//! The program is attached by a TCX link, before what is there already (Linux 6.6), else as a direct-action filter of
+//! a clsact qdisc, which is made where there is none. Counts are read through a mapping of the kernel's own memory, without
+//! a system call.
+//!
+//! **Here pinning comes in**: [`Classifier::attach`] keeps the links, and they go with the [`Classifier`], that is
+//! with the process. To outlive it, map and links are to be pinned in a bpffs and written to the guard's journal before
+//! (`Attached` is the one place). A clsact filter outlives a process that is killed already now.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::AsFd;
+
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object};
+use serde::Serialize;
+use vmio_model::policy::program::Framing;
+
+use super::{Device, Error, Netlink, Result};
+use attach::{Attached, loudly};
+use counters::Counters;
+
+mod attach;
+mod counters;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::Counts;
+
+/// Interfaces that one classifier takes (`max_entries` of its maps).
+pub const MOST: usize = 16_383;
+
+const CHECK_ADDRESS: u32 = 1;
+const REDIRECT: u32 = 2;
+/// Bytes of `struct tenant`.
+const TENANT: usize = 28;
+
+/// What is done with the packets that a guest sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Tenant {
+    /// Their class ([`super::htb::classid`]).
+    pub class: u32,
+    /// The only Ethernet address that they may have as their source; others are dropped and counted.
+    pub address: Option<[u8; 6]>,
+    /// Index of the IFB that they are led through.
+    pub redirect: Option<u32>,
+    /// How frames count in [`Counts::wire_bytes`].
+    pub framing: Framing,
+}
+
+impl Tenant {
+    /// `struct tenant`.
+    fn encode(&self, slot: u32) -> [u8; TENANT] {
+        let mut flags = 0;
+        flags |= if self.address.is_some() { CHECK_ADDRESS } else { 0 };
+        flags |= if self.redirect.is_some() { REDIRECT } else { 0 };
+        let mut bytes = [0; TENANT];
+        for (at, value) in [(0, self.class), (4, flags), (8, self.redirect.unwrap_or(0)), (12, slot)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        for (at, value) in [(16, self.framing.overhead_bytes), (18, self.framing.least_bytes)] {
+            bytes[at..at + 2].copy_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_ne_bytes());
+        }
+        bytes[20..26].copy_from_slice(&self.address.unwrap_or_default());
+        bytes
+    }
+}
+
+/// How the program is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// A TCX link, from Linux 6.6.
+    Tcx,
+    /// A filter of a clsact qdisc.
+    Clsact,
+}
+
+/// The program, loaded, with the interfaces that it is attached to. Dropped, it is off all of them.
+pub struct Classifier {
+    /// Before the object, whose programs they are of.
+    attached: BTreeMap<u32, Entry>,
+    counters: Counters,
+    object: Object,
+    free: Vec<u32>,
+}
+
+struct Entry {
+    slot: u32,
+    attached: Attached,
+}
+
+impl fmt::Debug for Classifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Classifier").field("interfaces", &self.attached.keys()).finish_non_exhaustive()
+    }
+}
+
+impl Classifier {
+    /// Loads the program; it is attached nowhere yet.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub fn load() -> Result<Self> {
+        let object = loudly("load the classifier", || attach::open()?.load())?;
+        let counters = Counters::map(map(&object, "counters").as_fd()).map_err(|source| Error::Refused {
+            what: "map the classifier's counters".to_owned(),
+            source,
+            said: String::new(),
+        })?;
+        // The lowest first.
+        let free = (0..MOST as u32).rev().collect();
+        Ok(Self { attached: BTreeMap::new(), counters, object, free })
+    }
+
+    /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
+    /// what becomes of the packets that arrive there. By a TCX link where the kernel has them.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or there are more than [`MOST`].
+    pub fn attach(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<Way> {
+        match self.attach_by(netlink, device, tenant, Way::Tcx) {
+            // bpf(2) knows no such link.
+            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
+                self.attach_by(netlink, device, tenant, Way::Clsact)
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and its packets are told anew.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or there are more than [`MOST`].
+    pub fn attach_by(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant, way: Way) -> Result<Way> {
+        if let Some(there) = self.attached.get(&device.index) {
+            let way = there.attached.way();
+            self.set(device, tenant)?;
+            return Ok(way);
+        }
+        let slot = self.free.pop().ok_or_else(|| Error::Invalid {
+            what: device.to_string(),
+            why: format!("a classifier takes {MOST} interfaces"),
+        })?;
+        // What becomes of its packets is known before the first is seen.
+        let attached = self
+            .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
+            .and_then(|()| self.tell(device, slot, tenant))
+            .and_then(|()| Attached::attach(&self.object, netlink, device, way));
+        match attached {
+            Ok(attached) => {
+                self.attached.insert(device.index, Entry { slot, attached });
+                Ok(way)
+            }
+            Err(e) => {
+                self.forget(device.index);
+                self.free.push(slot);
+                Err(e)
+            }
+        }
+    }
+
+    /// Says anew what becomes of the packets of an interface that it is attached to, from the next packet on.
+    ///
+    /// # Errors
+    /// When it is not attached there, or the kernel refuses.
+    pub fn set(&mut self, device: &Device, tenant: &Tenant) -> Result<()> {
+        let Some(entry) = self.attached.get(&device.index) else {
+            return Err(Error::Invalid { what: device.to_string(), why: "no classifier is attached there".to_owned() });
+        };
+        self.tell(device, entry.slot, tenant)
+    }
+
+    /// Takes it off an interface; `false` where it was not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn detach(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        let Some(entry) = self.attached.remove(&device.index) else { return Ok(false) };
+        let done = entry.attached.detach(netlink, device);
+        self.forget(device.index);
+        self.free.push(entry.slot);
+        done.map(|()| true)
+    }
+
+    /// What was counted at an interface since it was attached; `None` where it is not. No system call.
+    pub fn counts(&self, device: &Device) -> Option<Counts> {
+        self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
+    }
+
+    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant) -> Result<()> {
+        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot))
+    }
+
+    fn update(&self, device: &Device, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
+        let what = format!("tell the classifier about {device}");
+        loudly(&what, || map(&self.object, name).update(key, value, MapFlags::ANY))
+    }
+
+    fn forget(&self, index: u32) {
+        // Not there is as good.
+        let _ = map(&self.object, "tenants").delete(&index.to_ne_bytes());
+    }
+}
+
+/// A map of the object.
+fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Map<'o> {
+    let found = object.maps().find(|m| m.name() == name);
+    found.expect("the object was built with this map")
+}

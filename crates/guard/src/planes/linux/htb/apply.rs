@@ -1,0 +1,173 @@
+//! Puts a tree in force, reads it back, and takes it off.
+
+use super::super::netlink::Change;
+use super::super::netlink::wire::{Attributes, Request, flag};
+use super::super::{Device, Error, Netlink, Result};
+use super::encode::{
+    self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
+};
+use super::read::{Foreign, Root, read};
+use super::steps::{Step, difference, mismatch};
+use super::tree::{SizeTable, Tree};
+use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
+
+/// What was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// Each step; none where all was in force already.
+    pub steps: Vec<Step>,
+    /// Another's qdisc that had to go, for [`undo`]. Whoever keeps a journal writes it down **before**: it is what
+    /// [`read`] gives.
+    pub replaced: Option<Foreign>,
+}
+
+/// What [`undo`] found and did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Undone {
+    /// Ours was there and is gone.
+    Removed,
+    /// Nothing of ours was there any more; what had to go for it is back all the same, if anything had.
+    Gone,
+    /// Another's qdisc is there by now and was left alone: what it is.
+    Left(String),
+}
+
+/// Puts a tree in force on what leaves an interface: the difference to what is there, in as few calls as can be, and
+/// reads it back. Where all is in force, nothing is sent.
+///
+/// With `takeover` another's qdisc is replaced if it can be put back as it was. What fails on the way to a first
+/// tree is taken off again; what fails on the way to another one stands, and the next call goes on from there.
+///
+/// # Errors
+/// When another's qdisc is in the place, the kernel refuses, or what is read back is not what was written.
+pub fn put(netlink: &mut Netlink, device: &Device, wanted: &Tree, takeover: bool) -> Result<Applied> {
+    let (actual, replaced) = match read(netlink, device)? {
+        Root::Kernels { .. } => (None, None),
+        Root::Ours(found) => (Some(found), None),
+        Root::Foreign(foreign) => {
+            refuse(device, &foreign, takeover)?;
+            (None, Some(foreign))
+        }
+    };
+    let steps = difference(wanted, actual.as_ref());
+    if steps.is_empty() {
+        return Ok(Applied { steps, replaced: None });
+    }
+    let changes: Vec<Change> = steps.iter().map(|s| change(device, s, replaced.is_some())).collect();
+    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted));
+    if let Err(e) = done {
+        if actual.is_none() {
+            // The error that led here says more than one that follows from it.
+            let _ = undo(netlink, device, replaced.as_ref());
+        }
+        return Err(e);
+    }
+    Ok(Applied { steps, replaced })
+}
+
+/// Takes our qdisc off, with all that is in it, and puts back what had to go for it; otherwise the kernel puts its own
+/// there.
+///
+/// # Errors
+/// When the kernel refuses, or what was put back is not what was there.
+pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) -> Result<Undone> {
+    let (undone, back) = match read(netlink, device)? {
+        Root::Foreign(other) => return Ok(Undone::Left(other.shown())),
+        Root::Ours(_) => (Undone::Removed, Some(change(device, &Step::RemoveRoot, false))),
+        Root::Kernels { .. } => (Undone::Gone, None),
+    };
+    let changes: Vec<Change> = match replaced {
+        Some(foreign) => vec![restore(device, foreign)],
+        None => back.into_iter().collect(),
+    };
+    netlink.change(&changes)?;
+    if let Some(foreign) = replaced {
+        let found = match read(netlink, device)? {
+            Root::Foreign(found) if found == *foreign => return Ok(undone),
+            Root::Foreign(found) => found.shown(),
+            Root::Ours(_) => "vmio's".to_owned(),
+            Root::Kernels { kind } => kind,
+        };
+        let (place, wanted) = (device.to_string(), format!("{} as it was", foreign.shown()));
+        return Err(Error::Mismatch { place, field: "qdisc".to_owned(), wanted, found });
+    }
+    Ok(undone)
+}
+
+fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
+    let help = match (&foreign.lost, takeover) {
+        (None, true) => return Ok(()),
+        (None, false) => "take it over (it is put back when the guard goes), or remove it: tc qdisc del".to_owned(),
+        (Some(lost), _) => format!("it cannot be taken over, since {lost}; remove it: tc qdisc del"),
+    };
+    Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
+}
+
+fn verify(netlink: &mut Netlink, device: &Device, wanted: &Tree) -> Result<()> {
+    let wrong = |place: String, field: &str, wanted: String, found: String| {
+        Err(Error::Mismatch { place, field: field.to_owned(), wanted, found })
+    };
+    match read(netlink, device)? {
+        Root::Ours(found) => match mismatch(wanted, &found) {
+            None => Ok(()),
+            Some((minor, field, wanted, found)) => wrong(place(device, minor), field, wanted, found),
+        },
+        Root::Kernels { kind } => wrong(device.to_string(), "qdisc", "htb 7a00:".to_owned(), kind),
+        Root::Foreign(foreign) => wrong(device.to_string(), "qdisc", "htb 7a00:".to_owned(), foreign.shown()),
+    }
+}
+
+/// A step as a request. `over`: another's qdisc is replaced.
+fn change(device: &Device, step: &Step, over: bool) -> Change {
+    let index = device.index;
+    let htb = || Attributes::new().with_text(TCA_KIND, "htb");
+    let sized = |attributes: Attributes, sizes: &Option<SizeTable>| match sizes {
+        Some(sizes) => attributes.with_nested(TCA_STAB, encode::sizes(*sizes)),
+        None => attributes,
+    };
+    let at_root = tcmsg(index, HANDLE, AT_ROOT);
+    let add = flag::CREATE | flag::EXCLUSIVE;
+    let class = |minor: u16, class, flags| {
+        let parent = if minor == ROOT_CLASS { HANDLE } else { classid(ROOT_CLASS) };
+        let attributes = htb().with_nested(TCA_OPTIONS, encode::class(class));
+        Request::new(RTM_NEWTCLASS, flags, &tcmsg(index, classid(minor), parent), attributes)
+    };
+    let request = match step {
+        Step::RemoveRoot => Request::new(RTM_DELQDISC, 0, &at_root, Attributes::new()),
+        Step::AddRoot { default, sizes } => {
+            let attributes = sized(htb().with_nested(TCA_OPTIONS, encode::qdisc(*default)), sizes);
+            let flags = if over { flag::CREATE | flag::REPLACE } else { add };
+            Request::new(RTM_NEWQDISC, flags, &at_root, attributes)
+        }
+        // HTB has no change of its own; without options the size table alone is exchanged.
+        Step::SetSizes { sizes } => Request::new(RTM_NEWQDISC, 0, &at_root, sized(htb(), sizes)),
+        Step::AddClass { minor, class: settings } => class(*minor, settings, add),
+        Step::SetClass { minor, class: settings } => class(*minor, settings, 0),
+        Step::RemoveQueue { minor, handle } => {
+            Request::new(RTM_DELQDISC, 0, &tcmsg(index, *handle, classid(*minor)), Attributes::new())
+        }
+        Step::SetQueue { minor, bytes } => {
+            let attributes = Attributes::new().with_text(TCA_KIND, "bfifo").with_u32(TCA_OPTIONS, *bytes);
+            let fixed = tcmsg(index, queue_handle(*minor), classid(*minor));
+            Request::new(RTM_NEWQDISC, flag::CREATE | flag::REPLACE, &fixed, attributes)
+        }
+        Step::RemoveClass { minor } => {
+            Request::new(RTM_DELTCLASS, 0, &tcmsg(index, classid(*minor), 0), Attributes::new())
+        }
+    };
+    Change { what: format!("{step} on {device}"), request }
+}
+
+/// Another's qdisc instead of ours, at once.
+fn restore(device: &Device, foreign: &Foreign) -> Change {
+    let mut attributes = Attributes::new().with_text(TCA_KIND, &foreign.kind);
+    if let Some(options) = &foreign.options {
+        attributes = attributes.with(TCA_OPTIONS, options);
+    }
+    if let Some(sizes) = &foreign.sizes {
+        attributes = attributes.with(TCA_STAB, sizes);
+    }
+    let fixed = tcmsg(device.index, foreign.handle, AT_ROOT);
+    let request = Request::new(RTM_NEWQDISC, flag::CREATE | flag::REPLACE, &fixed, attributes);
+    Change { what: format!("put {} back on {device}", foreign.shown()), request }
+}

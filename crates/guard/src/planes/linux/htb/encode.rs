@@ -1,0 +1,141 @@
+//! Qdiscs and classes as netlink messages: `struct tcmsg` (include/uapi/linux/rtnetlink.h), HTB's and the size
+//! table's structures (include/uapi/linux/pkt_sched.h).
+
+use super::super::netlink::wire::{self, Attributes, Malformed, u16_at, u32_at, u64_at};
+use super::tree::{Class, SizeTable};
+
+pub(super) const RTM_NEWQDISC: u16 = 36;
+pub(super) const RTM_DELQDISC: u16 = 37;
+pub(super) const RTM_GETQDISC: u16 = 38;
+pub(super) const RTM_NEWTCLASS: u16 = 40;
+pub(super) const RTM_DELTCLASS: u16 = 41;
+pub(in super::super) const RTM_GETTCLASS: u16 = 42;
+pub(super) const RTM_GETTFILTER: u16 = 46;
+
+/// Where an interface's own qdisc hangs (TC_H_ROOT).
+pub(super) const AT_ROOT: u32 = u32::MAX;
+
+pub(super) const TCA_KIND: u16 = 1;
+pub(super) const TCA_OPTIONS: u16 = 2;
+pub(super) const TCA_STATS: u16 = 3;
+pub(super) const TCA_XSTATS: u16 = 4;
+pub(in super::super) const TCA_STATS2: u16 = 7;
+pub(super) const TCA_STAB: u16 = 8;
+
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+
+const TCA_STAB_BASE: u16 = 1;
+const TCA_STAB_DATA: u16 = 2;
+
+/// Bytes of `struct tcmsg`.
+pub(in super::super) const TCMSG: usize = 20;
+/// Bytes of `struct tc_htb_opt`.
+const HTB_OPT: usize = 44;
+/// Bytes of `struct tc_sizespec`.
+const SIZE_SPEC: usize = 24;
+/// TC_LINKLAYER_ETHERNET: the kernel counts by itself and wants no rate table.
+const ETHERNET: u8 = 1;
+/// HTB's version (TC_HTB_PROTOVER).
+const VERSION: u32 = 3;
+/// What divides a rate to get a quantum where none is given; each class of ours has one.
+const RATE_TO_QUANTUM: u32 = 10;
+
+/// `struct tcmsg` of all qdiscs, classes or filters of an interface, or of one: its handle and where it hangs.
+pub fn tcmsg(index: u32, handle: u32, parent: u32) -> [u8; TCMSG] {
+    let mut bytes = [0; TCMSG];
+    for (at, value) in [(4, index), (8, handle), (12, parent)] {
+        bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes
+}
+
+/// `struct tc_ratespec`.
+fn rate_spec(rate: u64, overhead: u16, mpu: u16) -> Vec<u8> {
+    let mut bytes = vec![0, ETHERNET];
+    bytes.extend(overhead.to_ne_bytes());
+    bytes.extend(0i16.to_ne_bytes());
+    bytes.extend(mpu.to_ne_bytes());
+    bytes.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes
+}
+
+/// A class's options. The 64-bit rates are given always; the kernel gives them back where 32 bits are too few.
+pub(super) fn class(class: &Class) -> Attributes {
+    let mut opt = rate_spec(class.rate, class.overhead, class.mpu);
+    opt.extend(rate_spec(class.ceil, class.overhead, class.mpu));
+    for value in [class.burst, class.cburst, class.quantum, 0, class.prio] {
+        opt.extend(value.to_ne_bytes());
+    }
+    Attributes::new()
+        .with(TCA_HTB_PARMS, &opt)
+        .with_u64(TCA_HTB_RATE64, class.rate)
+        .with_u64(TCA_HTB_CEIL64, class.ceil)
+}
+
+/// A class from its options.
+pub(super) fn class_of(options: &[u8]) -> Result<Class, Malformed> {
+    let attributes = wire::attributes(options)?;
+    let opt = wire::find(&attributes, TCA_HTB_PARMS).ok_or_else(|| Malformed("has a class without values".into()))?;
+    if opt.len() < HTB_OPT {
+        return Err(Malformed(format!("has a class of {} bytes", opt.len())));
+    }
+    let (small, short) = (|at| u32_at(opt, at).unwrap_or(0), |at| u16_at(opt, at).unwrap_or(0));
+    let large = |kind| wire::find(&attributes, kind).and_then(|p| u64_at(p, 0)).unwrap_or(0);
+    Ok(Class {
+        rate: u64::from(small(8)).max(large(TCA_HTB_RATE64)),
+        ceil: u64::from(small(20)).max(large(TCA_HTB_CEIL64)),
+        burst: small(24),
+        cburst: small(28),
+        quantum: small(32),
+        prio: small(40),
+        overhead: short(2).max(short(14)),
+        mpu: short(6).max(short(18)),
+    })
+}
+
+/// The qdisc's options.
+pub(super) fn qdisc(default: u16) -> Attributes {
+    let glob: Vec<u8> =
+        [VERSION, RATE_TO_QUANTUM, u32::from(default), 0, 0].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    Attributes::new().with(TCA_HTB_INIT, &glob)
+}
+
+/// The default class from the qdisc's options.
+pub(super) fn default_of(options: &[u8]) -> Result<u32, Malformed> {
+    let attributes = wire::attributes(options)?;
+    let glob = wire::find(&attributes, TCA_HTB_INIT).and_then(|glob| u32_at(glob, 8));
+    glob.ok_or_else(|| Malformed("has an HTB qdisc without values".into()))
+}
+
+/// The size table, with its entries.
+pub(super) fn sizes(sizes: SizeTable) -> Attributes {
+    // cell_log, size_log and cell_align 0: an entry a byte, lengths as they are.
+    let mut base = vec![0; 4];
+    base.extend(sizes.overhead.to_ne_bytes());
+    for value in [u32::from(ETHERNET), sizes.mpu, sizes.entries, sizes.entries] {
+        base.extend(value.to_ne_bytes());
+    }
+    let attributes = Attributes::new().with(TCA_STAB_BASE, &base);
+    if sizes.entries == 0 {
+        return attributes;
+    }
+    let table: Vec<u8> = sizes.table().flat_map(u16::to_ne_bytes).collect();
+    attributes.with(TCA_STAB_DATA, &table)
+}
+
+/// The size table as the kernel gives it: its base alone, never its entries.
+pub(super) fn sizes_of(stab: &[u8]) -> Result<SizeTable, Malformed> {
+    let attributes = wire::attributes(stab)?;
+    let base = wire::find(&attributes, TCA_STAB_BASE).filter(|base| base.len() >= SIZE_SPEC);
+    let base = base.ok_or_else(|| Malformed("has a size table without a base".into()))?;
+    let at = |at| u32_at(base, at).unwrap_or(0);
+    Ok(SizeTable {
+        overhead: at(4) as i32,
+        mpu: at(12),
+        entries: at(20),
+        ours: at(0) == 0 && at(8) == u32::from(ETHERNET) && at(16) == at(20),
+    })
+}

@@ -1,0 +1,73 @@
+//! A [`Hierarchy`] as Linux' HTB (net/sched/sch_htb.c) on what leaves an interface: the qdisc `7a00:`, its root class
+//! `7a00:1`, a class a leaf, and in each leaf a queue of so many bytes (bfifo).
+//!
+//! - [`Tree::wanted`] says what is to be in force, in the kernel's own units, so that what is read back is **equal**
+//!   or wrong (`tree.rs` says how the kernel rounds);
+//! - [`read`] says what is in force, and whose;
+//! - [`difference`] is what is left to do, and [`put`] does it and reads it back;
+//! - [`undo`] takes it off.
+//!
+//! A leaf's class keeps its number ([`Numbers`]) as long as the leaf is there, so that what was classified stays so.
+
+use std::collections::BTreeMap;
+
+use vmio_model::policy::program::Hierarchy;
+
+use super::Device;
+
+mod apply;
+mod encode;
+mod read;
+mod steps;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use apply::{Applied, Undone, put, undo};
+pub use encode::tcmsg;
+pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
+pub use steps::{Step, difference};
+pub use tree::{Class, Numbers, SizeTable, Tree, WantedLeaf};
+
+pub(super) use encode::{RTM_GETTCLASS, TCA_STATS2, TCMSG};
+pub(super) use read::{filters, has};
+
+/// The handle of our qdisc: `7a00:`. One at the root of an interface under this handle, of kind `htb`, is ours.
+pub const HANDLE: u32 = 0x7a00_0000;
+/// The number of the root class.
+pub const ROOT_CLASS: u16 = 1;
+/// Leaves of one hierarchy.
+pub const MOST_LEAVES: usize = 10_000;
+/// The member that gets what nobody else is for.
+pub const DEFAULT: &str = "default";
+
+/// The classid of a number, which a packet's `skb->priority` names it by.
+pub const fn classid(minor: u16) -> u32 {
+    HANDLE | minor as u32
+}
+
+/// The handle of a leaf's queue: `4002:` for number 2. Below those that the kernel gives by itself (8000: and on).
+const fn queue_handle(minor: u16) -> u32 {
+    (0x4000 + minor as u32) << 16
+}
+
+/// A handle or classid as `tc` writes it.
+fn shown(handle: u32) -> String {
+    format!("{:x}:{:x}", handle >> 16, handle & 0xffff)
+}
+
+/// What a hierarchy and numbers are for, in one.
+///
+/// # Errors
+/// As [`Tree::wanted`] has them.
+pub fn numbered(hierarchy: &Hierarchy, numbers: &mut Numbers) -> super::Result<(Tree, BTreeMap<String, u32>)> {
+    numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str()))?;
+    let tree = Tree::wanted(hierarchy, numbers)?;
+    let ids = hierarchy.leaves.iter().filter_map(|l| Some((l.name.clone(), classid(numbers.of(&l.name)?)))).collect();
+    Ok((tree, ids))
+}
+
+fn place(device: &Device, minor: u16) -> String {
+    format!("{device}, class {}", shown(classid(minor)))
+}

@@ -1,0 +1,228 @@
+//! What is in force on what leaves an interface, and whose it is.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
+use super::super::{Device, Netlink, Result};
+use super::encode::{
+    AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS, TCA_STATS2,
+    TCA_XSTATS, TCMSG, class_of, default_of, sizes_of, tcmsg,
+};
+use super::tree::{Class, SizeTable};
+use super::{HANDLE, classid, shown};
+
+/// Qdiscs that are whole by their options alone, so that one can be put back by them.
+const SIMPLE: &[&str] =
+    &["bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "pfifo", "pfifo_fast", "pie", "sfq", "tbf"];
+
+/// What is at the root of what leaves an interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Root {
+    /// What the kernel puts there by itself (handle `0:`): `noqueue`, `pfifo_fast`, `fq_codel`, `mq`.
+    Kernels {
+        /// Its kind; `noop` where the interface is down.
+        kind: String,
+    },
+    /// Our qdisc.
+    Ours(InForce),
+    /// Another's.
+    Foreign(Foreign),
+}
+
+/// What is in force of ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InForce {
+    /// The default class's number.
+    pub default: u32,
+    /// The size table, where there is one.
+    pub sizes: Option<SizeTable>,
+    /// Classes by number.
+    pub classes: BTreeMap<u16, FoundClass>,
+    /// Queues by the number of the class that they are in.
+    pub queues: BTreeMap<u16, FoundQueue>,
+}
+
+/// A class that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FoundClass {
+    /// Whose child it is; [`u32::MAX`]: nobody's.
+    pub parent: u32,
+    /// Its settings.
+    pub class: Class,
+}
+
+/// A queue that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundQueue {
+    /// `bfifo`, if it is ours.
+    pub kind: String,
+    /// Its handle.
+    pub handle: u32,
+    /// Its limit, of a bfifo in bytes.
+    pub limit: u32,
+}
+
+/// Another's qdisc, as it was found: enough to put it back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Foreign {
+    /// Its kind.
+    pub kind: String,
+    /// Its handle.
+    pub handle: u32,
+    /// Its options (TCA_OPTIONS), as the kernel gives them.
+    pub options: Option<Vec<u8>>,
+    /// Its size table (TCA_STAB), as the kernel gives it.
+    pub sizes: Option<Vec<u8>>,
+    /// Why it cannot be put back, if it cannot.
+    pub lost: Option<String>,
+}
+
+impl Foreign {
+    /// As `tc` names it.
+    pub fn shown(&self) -> String {
+        format!("qdisc {} {:x}:", self.kind, self.handle >> 16)
+    }
+}
+
+/// A qdisc of an interface.
+struct Qdisc {
+    handle: u32,
+    parent: u32,
+    kind: String,
+    options: Option<Vec<u8>>,
+    sizes: Option<Vec<u8>>,
+}
+
+/// What is in force on what leaves an interface.
+///
+/// # Errors
+/// When the kernel refuses, or what it says makes no sense.
+pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
+    let qdiscs = qdiscs(netlink, device)?;
+    let Some(root) = qdiscs.iter().find(|q| q.parent == AT_ROOT) else {
+        return Ok(Root::Kernels { kind: "noop".to_owned() });
+    };
+    if root.handle == 0 {
+        return Ok(Root::Kernels { kind: root.kind.clone() });
+    }
+    if root.handle != HANDLE || root.kind != "htb" {
+        return foreign(netlink, device, root, &qdiscs).map(Root::Foreign);
+    }
+    let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
+    let mut found = InForce {
+        default: default_of(root.options.as_deref().unwrap_or_default()).map_err(malformed)?,
+        sizes: root.sizes.as_deref().map(sizes_of).transpose().map_err(malformed)?,
+        classes: classes(netlink, device)?,
+        ..InForce::default()
+    };
+    for qdisc in &qdiscs {
+        if qdisc.parent >> 16 == HANDLE >> 16 && qdisc.parent != HANDLE {
+            let limit = qdisc.options.as_deref().and_then(|o| u32_at(o, 0)).unwrap_or(0);
+            let queue = FoundQueue { kind: qdisc.kind.clone(), handle: qdisc.handle, limit };
+            found.queues.insert((qdisc.parent & 0xffff) as u16, queue);
+        }
+    }
+    Ok(Root::Ours(found))
+}
+
+/// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
+/// means that nothing was left behind.
+///
+/// # Errors
+/// When the kernel refuses, or what it says makes no sense.
+pub fn settings(netlink: &mut Netlink, device: &Device) -> Result<Vec<Vec<u8>>> {
+    let bare = |m: &Message<'_>| {
+        let (head, rest) = m.split(TCMSG)?;
+        let mut bytes = head.to_vec();
+        for (kind, payload) in wire::attributes(rest)? {
+            if ![TCA_STATS, TCA_XSTATS, TCA_STATS2].contains(&kind) {
+                bytes.extend(Attributes::new().with(kind, payload).bytes());
+            }
+        }
+        Ok((u32_at(head, 4) == Some(device.index)).then_some(bytes))
+    };
+    let mut all = netlink.dump(&format!("list qdiscs of {device}"), &list(RTM_GETQDISC, 0, 0), bare)?;
+    all.extend(netlink.dump(&format!("list classes of {device}"), &list(RTM_GETTCLASS, device.index, 0), bare)?);
+    Ok(all)
+}
+
+fn list(kind: u16, index: u32, parent: u32) -> Request {
+    Request::new(kind, flag::DUMP, &tcmsg(index, 0, parent), Attributes::new())
+}
+
+/// The kernel lists those of all interfaces.
+fn qdiscs(netlink: &mut Netlink, device: &Device) -> Result<Vec<Qdisc>> {
+    netlink.dump(&format!("list qdiscs of {device}"), &list(RTM_GETQDISC, 0, 0), |m| {
+        let (head, rest) = m.split(TCMSG)?;
+        if u32_at(head, 4) != Some(device.index) {
+            return Ok(None);
+        }
+        let attributes = wire::attributes(rest)?;
+        let bytes = |kind| wire::find(&attributes, kind).map(<[u8]>::to_vec);
+        Ok(Some(Qdisc {
+            handle: u32_at(head, 8).unwrap_or(0),
+            parent: u32_at(head, 12).unwrap_or(0),
+            kind: wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default(),
+            options: bytes(TCA_OPTIONS),
+            sizes: bytes(TCA_STAB),
+        }))
+    })
+}
+
+fn classes(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, FoundClass>> {
+    let all = netlink.dump(&format!("list classes of {device}"), &list(RTM_GETTCLASS, device.index, 0), |m| {
+        let (head, rest) = m.split(TCMSG)?;
+        let handle = u32_at(head, 8).unwrap_or(0);
+        if handle >> 16 != HANDLE >> 16 {
+            return Ok(None);
+        }
+        let attributes = wire::attributes(rest)?;
+        let class = class_of(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;
+        let parent = u32_at(head, 12).unwrap_or(0);
+        Ok(Some(((handle & 0xffff) as u16, FoundClass { parent, class })))
+    })?;
+    Ok(all.into_iter().collect())
+}
+
+fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) -> Result<Foreign> {
+    let child = all.iter().find(|q| q.parent >> 16 == root.handle >> 16 && q.parent != root.handle);
+    let entries = root.sizes.as_deref().and_then(|s| sizes_of(s).ok()).is_some_and(|s| s.entries > 0);
+    let lost = if !SIMPLE.contains(&root.kind.as_str()) {
+        Some("its classes would be lost".to_owned())
+    } else if let Some(child) = child {
+        Some(format!("the qdisc {} in it would be lost", child.kind))
+    } else if entries {
+        Some("the kernel does not tell the entries of its size table".to_owned())
+    } else if filters(netlink, device, root.handle)? {
+        Some("its filters would be lost".to_owned())
+    } else {
+        None
+    };
+    let (options, sizes) = (root.options.clone(), root.sizes.clone());
+    Ok(Foreign { kind: root.kind.clone(), handle: root.handle, options, sizes, lost })
+}
+
+/// Whether there are filters at a qdisc or hook.
+pub(in super::super) fn filters(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<bool> {
+    let what = format!("list filters of {device} at {}", shown(parent));
+    // A qdisc that takes none answers with nothing.
+    Ok(!netlink.dump(&what, &list(RTM_GETTFILTER, device.index, parent), |_| Ok(Some(())))?.is_empty())
+}
+
+/// Whether an interface has a qdisc of a kind, wherever it hangs.
+pub(in super::super) fn has(netlink: &mut Netlink, device: &Device, kind: &str) -> Result<bool> {
+    Ok(qdiscs(netlink, device)?.iter().any(|q| q.kind == kind))
+}
+
+impl InForce {
+    /// Whether what there is has two levels: the root class, and its children.
+    pub(super) fn is_flat(&self, wanted: impl Fn(u16) -> bool) -> bool {
+        self.classes.iter().all(|(minor, found)| match *minor {
+            super::ROOT_CLASS => found.parent == AT_ROOT,
+            minor if wanted(minor) => found.parent == classid(super::ROOT_CLASS),
+            _ => found.parent == AT_ROOT || found.parent == classid(super::ROOT_CLASS),
+        })
+    }
+}

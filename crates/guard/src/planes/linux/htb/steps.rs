@@ -1,0 +1,184 @@
+//! What is left to do, from what is wanted and what is in force. Pure.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::read::InForce;
+use super::tree::{Class, SizeTable, Tree};
+use super::{ROOT_CLASS, classid, queue_handle, shown};
+
+/// One request to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "step")]
+pub enum Step {
+    /// Our qdisc goes, with all that is in it: what is to change cannot be changed in place.
+    RemoveRoot,
+    /// Our qdisc.
+    AddRoot {
+        /// The default class's number.
+        default: u16,
+        /// How long packets are.
+        sizes: Option<SizeTable>,
+    },
+    /// Another size table, or none.
+    SetSizes {
+        /// How long packets are.
+        sizes: Option<SizeTable>,
+    },
+    /// A class.
+    AddClass {
+        /// Its number.
+        minor: u16,
+        /// Its settings.
+        class: Class,
+    },
+    /// Other settings for a class.
+    SetClass {
+        /// Its number.
+        minor: u16,
+        /// Its settings.
+        class: Class,
+    },
+    /// A queue that somebody put into a class of ours goes.
+    RemoveQueue {
+        /// The class's number.
+        minor: u16,
+        /// The queue's handle.
+        handle: u32,
+    },
+    /// A class's queue.
+    SetQueue {
+        /// The class's number.
+        minor: u16,
+        /// How much may wait.
+        bytes: u32,
+    },
+    /// A class goes, with what waits in it.
+    RemoveClass {
+        /// Its number.
+        minor: u16,
+    },
+}
+
+/// What to do so that what is wanted is in force; nothing, where it is. `None`: nothing of ours is there. What is
+/// added or given more comes before what goes.
+pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let nothing = InForce::default();
+    // A default class cannot be changed, and classes cannot be moved.
+    let stays =
+        actual.filter(|a| a.default == u32::from(wanted.default) && a.is_flat(|m| wanted.leaves.contains_key(&m)));
+    if actual.is_some() && stays.is_none() {
+        steps.push(Step::RemoveRoot);
+    }
+    let sizes = wanted.sizes;
+    match stays {
+        None => steps.push(Step::AddRoot { default: wanted.default, sizes }),
+        Some(there) if there.sizes != sizes => steps.push(Step::SetSizes { sizes }),
+        Some(_) => {}
+    }
+    let there = stays.unwrap_or(&nothing);
+    match there.classes.get(&ROOT_CLASS) {
+        None => steps.push(Step::AddClass { minor: ROOT_CLASS, class: wanted.root }),
+        Some(found) if !same_root(&found.class, &wanted.root) => {
+            steps.push(Step::SetClass { minor: ROOT_CLASS, class: wanted.root });
+        }
+        Some(_) => {}
+    }
+    for (&minor, leaf) in &wanted.leaves {
+        match there.classes.get(&minor) {
+            None => steps.push(Step::AddClass { minor, class: leaf.class }),
+            Some(found) if found.class != leaf.class => steps.push(Step::SetClass { minor, class: leaf.class }),
+            Some(_) => {}
+        }
+        let queue = there.queues.get(&minor);
+        if let Some(other) = queue.filter(|q| q.kind != "bfifo") {
+            steps.push(Step::RemoveQueue { minor, handle: other.handle });
+        }
+        let is = |q: &super::FoundQueue| q.kind == "bfifo" && q.handle == queue_handle(minor) && q.limit == leaf.queue;
+        if !queue.is_some_and(is) {
+            steps.push(Step::SetQueue { minor, bytes: leaf.queue });
+        }
+    }
+    let gone = there.classes.keys().filter(|m| **m != ROOT_CLASS && !wanted.leaves.contains_key(m));
+    steps.extend(gone.map(|&minor| Step::RemoveClass { minor }));
+    steps
+}
+
+/// A class that lends keeps its first quantum and priority, and uses neither.
+fn same_root(found: &Class, wanted: &Class) -> bool {
+    *found == Class { quantum: found.quantum, prio: found.prio, ..*wanted }
+}
+
+/// The first field that is not as it should be: which, as wanted, as found.
+pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static str, String, String)> {
+    let step = difference(wanted, Some(found)).into_iter().next()?;
+    let sizes = |s: Option<SizeTable>| s.map_or("none".to_owned(), |s| format!("{}/{}", s.overhead, s.mpu));
+    Some(match step {
+        Step::RemoveRoot | Step::AddRoot { .. } if found.default != u32::from(wanted.default) => {
+            (ROOT_CLASS, "default", wanted.default.to_string(), found.default.to_string())
+        }
+        Step::RemoveRoot | Step::AddRoot { .. } => (ROOT_CLASS, "shape", "two levels".into(), "another".into()),
+        Step::SetSizes { sizes: wanted } => (ROOT_CLASS, "size table", sizes(wanted), sizes(found.sizes)),
+        Step::AddClass { minor, .. } => (minor, "class", "there".into(), "missing".into()),
+        Step::RemoveClass { minor } => (minor, "class", "none".into(), "there".into()),
+        Step::RemoveQueue { minor, .. } => {
+            (minor, "queue", "bfifo".into(), found.queues.get(&minor).map_or_else(String::new, |q| q.kind.clone()))
+        }
+        Step::SetQueue { minor, bytes } => {
+            let there = found.queues.get(&minor).map_or("missing".to_owned(), |q| format!("{} {}", q.limit, q.kind));
+            (minor, "queue", format!("{bytes} bfifo"), there)
+        }
+        Step::SetClass { minor, class } => {
+            let there = found.classes.get(&minor)?.class;
+            let (field, wanted, found) = differing(minor, &class, &there)?;
+            (minor, field, wanted, found)
+        }
+    })
+}
+
+fn differing(minor: u16, wanted: &Class, found: &Class) -> Option<(&'static str, String, String)> {
+    let leaf = minor != ROOT_CLASS;
+    let fields = [
+        ("rate (bytes/s)", wanted.rate, found.rate, true),
+        ("ceil (bytes/s)", wanted.ceil, found.ceil, true),
+        ("burst (64 ns)", u64::from(wanted.burst), u64::from(found.burst), true),
+        ("cburst (64 ns)", u64::from(wanted.cburst), u64::from(found.cburst), true),
+        ("quantum", u64::from(wanted.quantum), u64::from(found.quantum), leaf),
+        ("prio", u64::from(wanted.prio), u64::from(found.prio), leaf),
+        ("overhead", u64::from(wanted.overhead), u64::from(found.overhead), true),
+        ("mpu", u64::from(wanted.mpu), u64::from(found.mpu), true),
+    ];
+    let differs = fields.into_iter().find(|(_, wanted, found, counts)| *counts && wanted != found)?;
+    Some((differs.0, differs.1.to_string(), differs.2.to_string()))
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = |minor: &u16| shown(classid(*minor));
+        let sizes = |s: &Option<SizeTable>| match s {
+            Some(s) => format!("overhead {} mpu {}", s.overhead, s.mpu),
+            None => "no size table".to_owned(),
+        };
+        match self {
+            Step::RemoveRoot => write!(f, "remove qdisc 7a00:"),
+            Step::AddRoot { default, sizes: s } => write!(f, "add qdisc 7a00: default {} {}", id(default), sizes(s)),
+            Step::SetSizes { sizes: s } => write!(f, "change qdisc 7a00: {}", sizes(s)),
+            Step::AddClass { minor, class } => write!(f, "add class {} {class}", id(minor)),
+            Step::SetClass { minor, class } => write!(f, "change class {} {class}", id(minor)),
+            Step::RemoveQueue { minor, handle } => {
+                write!(f, "remove queue {:x}: of class {}", handle >> 16, id(minor))
+            }
+            Step::SetQueue { minor, bytes } => write!(f, "set queue of class {} to {bytes} bytes", id(minor)),
+            Step::RemoveClass { minor } => write!(f, "remove class {}", id(minor)),
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Class { rate, ceil, burst, cburst, quantum, prio, .. } = self;
+        write!(f, "rate {rate} ceil {ceil} burst {burst} cburst {cburst} quantum {quantum} prio {prio}")
+    }
+}

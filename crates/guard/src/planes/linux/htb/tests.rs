@@ -1,0 +1,247 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+
+use super::super::netlink::wire::Attributes;
+use super::encode::AT_ROOT;
+use super::*;
+
+fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
+    Leaf {
+        name: name.to_owned(),
+        rate_bps: rate_mbit * 1_000_000,
+        ceil_bps: ceil_mbit * 1_000_000,
+        priority: 3,
+        quantum_bytes: 15_140,
+        burst_bytes: 131_072,
+        queue_bytes: 250_000,
+    }
+}
+
+fn three() -> Hierarchy {
+    Hierarchy {
+        rate_bps: 100_000_000,
+        burst_bytes: 131_072,
+        framing: Framing::NONE,
+        leaves: vec![leaf("default", 1, 100), leaf("web", 60, 100), leaf("db", 20, 50)],
+    }
+}
+
+fn tree(hierarchy: &Hierarchy) -> Tree {
+    let mut numbers = Numbers::default();
+    numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str())).unwrap();
+    Tree::wanted(hierarchy, &numbers).unwrap()
+}
+
+/// As the kernel would have it.
+fn in_force(tree: &Tree) -> InForce {
+    let child = |class| FoundClass { parent: classid(ROOT_CLASS), class };
+    let mut classes: BTreeMap<u16, FoundClass> = tree.leaves.iter().map(|(m, l)| (*m, child(l.class))).collect();
+    classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, class: tree.root });
+    let queue = |m: u16, limit| FoundQueue { kind: "bfifo".to_owned(), handle: queue_handle(m), limit };
+    let queues = tree.leaves.iter().map(|(m, l)| (*m, queue(*m, l.queue))).collect();
+    InForce { default: u32::from(tree.default), sizes: tree.sizes, classes, queues }
+}
+
+fn said(wanted: &Tree, found: Option<&InForce>) -> Vec<String> {
+    difference(wanted, found).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn from_nothing_all_is_added_and_then_nothing_is_left() {
+    let wanted = tree(&three());
+    assert_eq!(
+        said(&wanted, None),
+        [
+            "add qdisc 7a00: default 7a00:2 no size table",
+            "add class 7a00:1 rate 12500000 ceil 12500000 burst 163840 cburst 163840 quantum 15140 prio 0",
+            "add class 7a00:2 rate 125000 ceil 12500000 burst 16384000 cburst 163840 quantum 15140 prio 3",
+            "set queue of class 7a00:2 to 250000 bytes",
+            "add class 7a00:3 rate 7500000 ceil 12500000 burst 273067 cburst 163840 quantum 15140 prio 3",
+            "set queue of class 7a00:3 to 250000 bytes",
+            "add class 7a00:4 rate 2500000 ceil 6250000 burst 819200 cburst 327680 quantum 15140 prio 3",
+            "set queue of class 7a00:4 to 250000 bytes",
+        ]
+    );
+    assert_eq!(said(&wanted, Some(&in_force(&wanted))), [""; 0]);
+}
+
+#[test]
+fn only_what_differs_is_changed() {
+    let wanted = tree(&three());
+    let there = in_force(&wanted);
+    let mut other = three();
+    other.leaves[2].ceil_bps = 40_000_000;
+    assert_eq!(
+        said(&tree(&other), Some(&there)),
+        ["change class 7a00:4 rate 2500000 ceil 5000000 burst 819200 cburst 409600 quantum 15140 prio 3"]
+    );
+    let mut fewer = three();
+    fewer.leaves.pop();
+    fewer.leaves[1].queue_bytes = 9000;
+    assert_eq!(said(&tree(&fewer), Some(&there)), ["set queue of class 7a00:3 to 9000 bytes", "remove class 7a00:4"]);
+    let mut framed = three();
+    framed.framing = Framing::ETHERNET;
+    framed.rate_bps = 50_000_000;
+    assert_eq!(
+        said(&tree(&framed), Some(&there)),
+        [
+            "change qdisc 7a00: overhead 24 mpu 84",
+            "change class 7a00:1 rate 6250000 ceil 6250000 burst 327680 cburst 327680 quantum 15140 prio 0"
+        ]
+    );
+}
+
+#[test]
+fn what_others_did_to_it_is_put_right() {
+    let wanted = tree(&three());
+    let mut there = in_force(&wanted);
+    there.queues.get_mut(&3).unwrap().kind = "tbf".to_owned();
+    there.queues.get_mut(&3).unwrap().handle = 0x8001_0000;
+    there.queues.remove(&4);
+    let stray = there.classes[&4];
+    there.classes.insert(99, stray);
+    assert_eq!(
+        said(&wanted, Some(&there)),
+        [
+            "remove queue 8001: of class 7a00:3",
+            "set queue of class 7a00:3 to 250000 bytes",
+            "set queue of class 7a00:4 to 250000 bytes",
+            "remove class 7a00:63"
+        ]
+    );
+    // A class below one of ours, and another default: neither can be changed in place.
+    let mut deeper = in_force(&wanted);
+    deeper.classes.insert(99, FoundClass { parent: classid(3), ..stray });
+    let whole = said(&wanted, None);
+    assert_eq!(said(&wanted, Some(&deeper))[0], "remove qdisc 7a00:");
+    assert_eq!(said(&wanted, Some(&deeper))[1..], whole);
+    let other = InForce { default: 7, ..in_force(&wanted) };
+    assert_eq!(said(&wanted, Some(&other))[1..], whole);
+    // What a class that lends never uses is not compared.
+    let mut lends = in_force(&wanted);
+    lends.classes.get_mut(&ROOT_CLASS).unwrap().class.quantum = 1;
+    assert_eq!(said(&wanted, Some(&lends)), [""; 0]);
+}
+
+#[test]
+fn a_field_that_is_not_as_written_is_named() {
+    let wanted = tree(&three());
+    let named = |change: &dyn Fn(&mut InForce)| {
+        let mut there = in_force(&wanted);
+        change(&mut there);
+        steps::mismatch(&wanted, &there).unwrap()
+    };
+    let is = |minor: u16, field: &'static str, wanted: &str, found: &str| (minor, field, wanted.into(), found.into());
+    assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.ceil = 1), is(3, "ceil (bytes/s)", "12500000", "1"));
+    assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.mpu = 64), is(3, "mpu", "0", "64"));
+    assert_eq!(named(&|t| t.queues.get_mut(&2).unwrap().limit = 7), is(2, "queue", "250000 bfifo", "7 bfifo"));
+    assert_eq!(named(&|t| t.default = 9), is(1, "default", "2", "9"));
+    assert_eq!(named(&|t| t.sizes = SizeTable::of(Framing::ETHERNET)), is(1, "size table", "none", "24/84"));
+    assert_eq!(steps::mismatch(&wanted, &in_force(&wanted)), None);
+}
+
+#[test]
+fn senseless_hierarchies_are_refused_with_the_leaf() {
+    let refused = |change: &dyn Fn(&mut Hierarchy)| {
+        let mut hierarchy = three();
+        change(&mut hierarchy);
+        let mut numbers = Numbers::default();
+        numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str())).unwrap();
+        Tree::wanted(&hierarchy, &numbers).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&|h| h.leaves[1].rate_bps = 0),
+        "linux plane: leaf \"web\": a rate of 0 is none for HTB: its least is 8 bit/s"
+    );
+    assert_eq!(refused(&|h| h.leaves[1].ceil_bps = 5), "linux plane: leaf \"web\": its ceiling is below its rate");
+    assert_eq!(refused(&|h| h.leaves[1].priority = 8), "linux plane: leaf \"web\": priorities are 0 to 7");
+    assert!(refused(&|h| h.leaves[1].quantum_bytes = 0).contains("a quantum is 1 to"));
+    assert!(refused(&|h| h.leaves[1].queue_bytes = 0).contains("lets nothing pass"));
+    assert!(refused(&|h| h.leaves[1].name = "db".into()).contains("two of that name"));
+    assert!(refused(&|h| h.leaves[0].name = "other".into()).contains("would pass unshaped"));
+    assert!(refused(&|h| h.rate_bps = 0).contains("a root of rate or burst 0"));
+    assert!(refused(&|h| h.framing.least_bytes = 5000).contains("least frame of at most 4096"));
+}
+
+#[test]
+fn a_leaf_keeps_its_number_and_a_free_one_is_given_again() {
+    let mut numbers = Numbers::default();
+    numbers.keep(["default", "a", "b"].into_iter()).unwrap();
+    assert_eq!((numbers.of("default"), numbers.of("a"), numbers.of("b")), (Some(2), Some(3), Some(4)));
+    numbers.keep(["default", "b", "c", "d"].into_iter()).unwrap();
+    assert_eq!((numbers.of("a"), numbers.of("b"), numbers.of("c"), numbers.of("d")), (None, Some(4), Some(3), Some(5)));
+    let many: Vec<String> = (0..=MOST_LEAVES).map(|i| i.to_string()).collect();
+    assert!(numbers.keep(many.iter().map(String::as_str)).is_err());
+    numbers.keep(many.iter().skip(1).map(String::as_str)).unwrap();
+    // Queues lie below the handles that the kernel gives, and none is ours.
+    assert!(numbers.all().values().all(|m| queue_handle(*m) < 0x7a00_0000 && queue_handle(*m) >= 0x4002_0000));
+    let given = |all: &[(&str, u16)]| Numbers::given(all.iter().map(|(n, m)| ((*n).to_owned(), *m)).collect());
+    assert!(given(&[("a", 2), ("b", 3)]).is_ok());
+    assert!(given(&[("a", 2), ("b", 2)]).is_err() && given(&[("a", 1)]).is_err() && given(&[("a", 20_000)]).is_err());
+}
+
+#[test]
+fn the_size_table_counts_a_frame_as_the_wire_does() {
+    let sizes = SizeTable::of(Framing::ETHERNET).unwrap();
+    let table: Vec<u16> = sizes.table().collect();
+    // net/sched/sch_api.c, __qdisc_calculate_pkt_len, for a packet within the table.
+    for frame in [1u32, 42, 60, 61, 1514, 9014, 16_000] {
+        assert_eq!(u32::from(table[frame as usize + 24]), Framing::ETHERNET.wire_bytes(frame), "{frame}");
+    }
+    assert_eq!(SizeTable::of(Framing::NONE), None);
+    let overhead = Framing { overhead_bytes: 4, least_bytes: 0 };
+    assert_eq!(SizeTable::of(overhead).unwrap().entries, 0, "no table is needed");
+    for framing in [Framing::ETHERNET, overhead] {
+        let sizes = SizeTable::of(framing).unwrap();
+        assert_eq!(encode::sizes_of(encode::sizes(sizes).bytes()), Ok(sizes));
+    }
+    let wider = encode::sizes(sizes).bytes().to_vec();
+    let wider: Vec<u8> = wider.iter().enumerate().map(|(i, b)| if i == 4 { 3 } else { *b }).collect();
+    assert!(!encode::sizes_of(&wider).unwrap().ours, "cells of eight bytes are another's");
+}
+
+fn classes() -> impl Strategy<Value = Class> {
+    (any::<u64>(), any::<u64>(), any::<[u32; 4]>(), any::<[u16; 2]>()).prop_map(|(rate, ceil, small, short)| Class {
+        rate,
+        ceil,
+        burst: small[0],
+        cburst: small[1],
+        quantum: small[2],
+        prio: small[3],
+        overhead: short[0],
+        mpu: short[1],
+    })
+}
+
+proptest! {
+    #[test]
+    fn classes_come_back_as_they_were_written(class in classes()) {
+        prop_assert_eq!(encode::class_of(encode::class(&class).bytes()), Ok(class));
+    }
+
+    #[test]
+    fn the_default_comes_back(default in any::<u16>()) {
+        prop_assert_eq!(encode::default_of(encode::qdisc(default).bytes()), Ok(u32::from(default)));
+    }
+
+    #[test]
+    fn hostile_options_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u16..9) {
+        for options in [bytes.clone(), Attributes::new().with(kind, &bytes).bytes().to_vec()] {
+            let _ = (encode::class_of(&options), encode::default_of(&options), encode::sizes_of(&options));
+        }
+    }
+
+    #[test]
+    fn a_bucket_holds_what_was_asked_for_and_no_tick_more(rate in 8u64..400_000_000_000, burst in 1u32..16_000_000) {
+        let mut hierarchy = three();
+        hierarchy.leaves[1] = Leaf { rate_bps: rate, ceil_bps: rate, burst_bytes: burst, ..leaf("web", 1, 1) };
+        let class = tree(&hierarchy).leaves[&3].class;
+        let bytes = |ticks: u32| u128::from(ticks) * 64 * u128::from(class.rate) / 1_000_000_000;
+        prop_assert!(bytes(class.burst) >= u128::from(burst) || class.burst == u32::MAX);
+        prop_assert!(class.burst == 1 || bytes(class.burst - 1) <= u128::from(burst));
+        prop_assert!(class.rate * 8 <= rate && rate < (class.rate + 1) * 8);
+    }
+}

@@ -1,0 +1,236 @@
+//! What is to be in force, in the kernel's units.
+//!
+//! How a value is rounded, so that what is read back must be equal:
+//! - **rate, ceil**: whole bytes a second (`psched_ratecfg_precompute` of net/sched/sch_generic.c keeps them in 64 bits):
+//!   bit/s divided by 8, rounded down, at least 1.
+//! - **burst, cburst**: not bytes but the time in which the rate (the ceiling) gives them, in ticks of 64 ns
+//!   (`PSCHED_SHIFT` of include/net/pkt_sched.h), 32 bits: rounded up, so that the bucket holds at least what was
+//!   asked for; at most 2^32 - 1 ticks, 274 s.
+//! - **quantum, prio, limit** of the queue: as they are.
+//! - A root class keeps the quantum and priority of its first moment and uses neither: they are not compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+
+use super::super::{Error, Result};
+use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS};
+
+/// Nanoseconds of a tick.
+const TICK_NS: u128 = 64;
+/// Priorities of HTB (TC_HTB_NUMPRIO).
+const PRIORITIES: u8 = 8;
+
+/// Settings of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Class {
+    /// Bytes a second.
+    pub rate: u64,
+    /// Bytes a second.
+    pub ceil: u64,
+    /// Ticks of 64 ns at the rate.
+    pub burst: u32,
+    /// Ticks of 64 ns at the ceiling.
+    pub cburst: u32,
+    /// Bytes borrowed in one turn.
+    pub quantum: u32,
+    /// 0 first.
+    pub prio: u32,
+    /// What each packet counts beside itself, in this class alone: never ours, since the size table does it.
+    pub overhead: u16,
+    /// What each packet counts at least, in this class alone: never ours.
+    pub mpu: u16,
+}
+
+/// The qdisc's size table (`struct tc_sizespec`): how long the kernel takes a packet to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct SizeTable {
+    /// Added to each packet.
+    pub overhead: i32,
+    /// A packet counts at least so much. The kernel keeps it for show: the table's entries do it.
+    pub mpu: u32,
+    /// Entries of the table, of one byte each.
+    pub entries: u32,
+    /// Whether cells, sizes and alignment are those of our tables.
+    pub ours: bool,
+}
+
+impl SizeTable {
+    /// Packets up to this length are counted to the byte, which is beyond the longest frames. A packet that the
+    /// card will cut into segments can be longer; the kernel adds entries up for it, which is off by at most 84 bytes.
+    pub const ENTRIES: u32 = 16_384;
+
+    /// That of a framing; none where frames count as they are. A table is needed only for a least size.
+    pub fn of(framing: Framing) -> Option<Self> {
+        (framing != Framing::NONE).then_some(Self {
+            overhead: i32::try_from(framing.overhead_bytes).unwrap_or(i32::MAX),
+            mpu: framing.least_bytes,
+            entries: if framing.least_bytes == 0 { 0 } else { Self::ENTRIES },
+            ours: true,
+        })
+    }
+
+    /// The entries: the length of a packet of so many bytes, overhead counted.
+    pub fn table(self) -> impl Iterator<Item = u16> {
+        (0..self.entries).map(move |length| u16::try_from(length.max(self.mpu)).unwrap_or(u16::MAX))
+    }
+}
+
+/// A leaf and its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct WantedLeaf {
+    /// Its class.
+    pub class: Class,
+    /// Bytes that may wait.
+    pub queue: u32,
+}
+
+/// What is to be in force on one interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tree {
+    /// Where packets go that no class is named for.
+    pub default: u16,
+    /// How long packets are.
+    pub sizes: Option<SizeTable>,
+    /// The class that lends.
+    pub root: Class,
+    /// By number.
+    pub leaves: BTreeMap<u16, WantedLeaf>,
+}
+
+impl Tree {
+    /// That of a hierarchy, with each leaf's number.
+    ///
+    /// # Errors
+    /// Where a leaf has no number or senseless values, or none is called `default`: what nobody is for would pass
+    /// unshaped.
+    pub fn wanted(hierarchy: &Hierarchy, numbers: &Numbers) -> Result<Self> {
+        let framing = hierarchy.framing;
+        if framing.overhead_bytes > 1024 || framing.least_bytes > 4096 {
+            return Err(invalid(
+                "framing",
+                "an overhead of at most 1024 and a least frame of at most 4096 bytes are taken",
+            ));
+        }
+        if hierarchy.leaves.len() > MOST_LEAVES {
+            return Err(invalid("hierarchy", &format!("{} leaves, at most {MOST_LEAVES}", hierarchy.leaves.len())));
+        }
+        let mut leaves = BTreeMap::new();
+        for leaf in &hierarchy.leaves {
+            let named = format!("leaf {:?}", leaf.name);
+            let minor = numbers.of(&leaf.name).ok_or_else(|| invalid(&named, "it has no number"))?;
+            let wanted = WantedLeaf { class: class(leaf, &named)?, queue: leaf.queue_bytes };
+            if leaves.insert(minor, wanted).is_some() {
+                return Err(invalid(&named, "there are two of that name"));
+            }
+        }
+        let default = numbers.of(DEFAULT).filter(|minor| leaves.contains_key(minor));
+        let default = default.ok_or_else(|| {
+            invalid("hierarchy", &format!("no leaf is called {DEFAULT:?}: what is in no class would pass unshaped"))
+        })?;
+        if hierarchy.rate_bps == 0 || hierarchy.burst_bytes == 0 {
+            return Err(invalid("hierarchy", "a root of rate or burst 0 lets nothing pass"));
+        }
+        let (rate, burst) = (bytes(hierarchy.rate_bps), hierarchy.burst_bytes);
+        let ticks = ticks(burst, rate);
+        // It lends by its children's quanta; its own is asked for only when it is made.
+        let quantum = leaves.values().map(|l| l.class.quantum).max().unwrap_or(1);
+        let root = Class { rate, ceil: rate, burst: ticks, cburst: ticks, quantum, prio: 0, overhead: 0, mpu: 0 };
+        Ok(Self { default, sizes: SizeTable::of(framing), root, leaves })
+    }
+}
+
+fn class(leaf: &Leaf, named: &str) -> Result<Class> {
+    let wrong = if leaf.rate_bps == 0 {
+        "a rate of 0 is none for HTB: its least is 8 bit/s"
+    } else if leaf.ceil_bps < leaf.rate_bps {
+        "its ceiling is below its rate"
+    } else if leaf.priority >= PRIORITIES {
+        "priorities are 0 to 7"
+    } else if leaf.burst_bytes == 0 || leaf.queue_bytes == 0 {
+        "a burst or queue of 0 lets nothing pass"
+    } else if leaf.quantum_bytes == 0 || i32::try_from(leaf.quantum_bytes).is_err() {
+        "a quantum is 1 to 2147483647 bytes"
+    } else {
+        let (rate, ceil) = (bytes(leaf.rate_bps), bytes(leaf.ceil_bps));
+        return Ok(Class {
+            rate,
+            ceil,
+            burst: ticks(leaf.burst_bytes, rate),
+            cburst: ticks(leaf.burst_bytes, ceil),
+            quantum: leaf.quantum_bytes,
+            prio: u32::from(leaf.priority),
+            overhead: 0,
+            mpu: 0,
+        });
+    };
+    Err(invalid(named, wrong))
+}
+
+/// Bytes a second.
+fn bytes(bits: u64) -> u64 {
+    (bits / 8).max(1)
+}
+
+/// Ticks in which a rate in bytes a second gives so many bytes.
+fn ticks(burst: u32, rate: u64) -> u32 {
+    let ticks = (u128::from(burst) * 1_000_000_000).div_ceil(u128::from(rate.max(1)) * TICK_NS);
+    u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
+}
+
+fn invalid(what: &str, why: &str) -> Error {
+    Error::Invalid { what: what.to_owned(), why: why.to_owned() }
+}
+
+/// Which leaf has which number. One that stays keeps its own; one that goes gives it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Numbers(BTreeMap<String, u16>);
+
+impl Numbers {
+    /// Those that were given before, such as by a daemon that is gone.
+    ///
+    /// # Errors
+    /// When two have one number, or one has a number that no leaf can have.
+    pub fn given(numbers: BTreeMap<String, u16>) -> Result<Self> {
+        let mut seen = BTreeSet::new();
+        for (name, minor) in &numbers {
+            if *minor <= ROOT_CLASS || usize::from(*minor) > MOST_LEAVES + 1 || !seen.insert(*minor) {
+                return Err(invalid(&format!("leaf {name:?}"), &format!("number {minor} is another's or no leaf's")));
+            }
+        }
+        Ok(Self(numbers))
+    }
+
+    /// Forgets who is not among these, and gives a number to who has none: the lowest that is free.
+    ///
+    /// # Errors
+    /// When there are more than [`MOST_LEAVES`].
+    pub fn keep<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Result<()> {
+        let names: Vec<&str> = names.collect();
+        let there: BTreeSet<&str> = names.iter().copied().collect();
+        if there.len() > MOST_LEAVES {
+            return Err(invalid("hierarchy", &format!("{} leaves, at most {MOST_LEAVES}", there.len())));
+        }
+        self.0.retain(|name, _| there.contains(name.as_str()));
+        let taken: BTreeSet<u16> = self.0.values().copied().collect();
+        let mut free = (ROOT_CLASS + 1..).filter(|minor| !taken.contains(minor));
+        for name in names {
+            if !self.0.contains_key(name) {
+                let minor = free.next().ok_or_else(|| invalid(name, "no number is free"))?;
+                self.0.insert(name.to_owned(), minor);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whose number is which.
+    pub fn of(&self, name: &str) -> Option<u16> {
+        self.0.get(name).copied()
+    }
+
+    /// All, by name.
+    pub fn all(&self) -> &BTreeMap<String, u16> {
+        &self.0
+    }
+}

@@ -1,0 +1,113 @@
+//! The Linux plane: a hierarchy of queues ([`htb`]) on what leaves one interface (an uplink, or an [`ifb`] that a
+//! guest's packets are led through), and an eBPF program at each guest's interface ([`classifier`]) that says which
+//! class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
+//!
+//! A [`Netlink`] socket belongs to the network namespace of the thread that opened it, and so do eBPF links: one
+//! namespace, one thread that has entered it (setns(2)).
+//!
+//! **What is not here yet**: a journal. Queues stay in force when the process dies (the kernel holds them) and
+//! [`htb::undo`] takes them off without it, but what another's qdisc was ([`htb::Foreign`]) must be kept by the
+//! caller, and classifiers attached by TCX go with their process ([`classifier`] says where pinning comes in).
+
+use std::io;
+
+pub mod classifier;
+pub mod counters;
+pub mod htb;
+pub mod ifb;
+pub mod links;
+pub mod netlink;
+
+pub use links::Device;
+pub use netlink::Netlink;
+
+/// What went wrong: what was tried, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused a request.
+    #[error("linux plane: cannot {what}: {source}{}\n  help: {}", quoted(said), help(source))]
+    Refused {
+        /// What was tried, on which interface.
+        what: String,
+        /// The kernel's error.
+        source: io::Error,
+        /// What it said beside it (extended acknowledgement), often nothing.
+        said: String,
+    },
+    /// The kernel's answer makes no sense.
+    #[error(
+        "linux plane: cannot {what}: the kernel's answer {why}\n  help: please report it with the kernel's version"
+    )]
+    Malformed {
+        /// What was tried.
+        what: String,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// What is to be put in force cannot be.
+    #[error("linux plane: {what}: {why}")]
+    Invalid {
+        /// Which part.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// Another's qdisc or interface is in the place.
+    #[error("linux plane: {place}: {what} is another's and is left alone\n  help: {help}")]
+    Foreign {
+        /// The interface.
+        place: String,
+        /// What is there.
+        what: String,
+        /// What one may do.
+        help: String,
+    },
+    /// What was written is not what is read back.
+    #[error(
+        "linux plane: {place}: {field} is {found} where {wanted} was written\n  help: look whether something else \
+         changes the same interface (tc monitor); else please report it with the kernel's version"
+    )]
+    Mismatch {
+        /// Interface and class.
+        place: String,
+        /// Which field.
+        field: String,
+        /// What was written.
+        wanted: String,
+        /// What is there.
+        found: String,
+    },
+    /// The eBPF program cannot be loaded or attached.
+    #[error("linux plane: cannot {what}: {source}{}\n  help: {BPF_HELP}", quoted(log))]
+    Bpf {
+        /// What was tried.
+        what: String,
+        /// libbpf's error.
+        source: libbpf_rs::Error,
+        /// What libbpf and the verifier had to say.
+        log: String,
+    },
+}
+
+const BPF_HELP: &str = "it needs CAP_BPF and CAP_NET_ADMIN on the host, and CONFIG_NET_CLS_ACT, CONFIG_BPF_SYSCALL; \
+                        else please report it with the kernel's version";
+
+/// Result with this module's error.
+pub type Result<T> = std::result::Result<T, Error>;
+
+fn quoted(said: &str) -> String {
+    let said = said.trim();
+    if said.is_empty() { String::new() } else { format!(" ({said})") }
+}
+
+fn help(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => "it needs CAP_NET_ADMIN in the interface's network namespace",
+        Some(libc::ENODEV) => "the interface is gone; look with: ip link",
+        Some(libc::ENOENT) => "something else took it away meanwhile; the next comparison puts it back",
+        Some(libc::EEXIST | libc::EBUSY) => "something else uses or made it meanwhile; look with: tc qdisc; tc class",
+        Some(libc::EOPNOTSUPP) => "the kernel lacks it; it needs CONFIG_NET_SCH_HTB, NET_SCH_FIFO and, for IFBs, IFB",
+        Some(libc::ENOBUFS | libc::ENOMEM) => "memory was short; try again",
+        _ => "the kernel's own words are above; tc -s qdisc and tc class show what is in force",
+    }
+}

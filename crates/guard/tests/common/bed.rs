@@ -1,0 +1,99 @@
+//! Tenants in namespaces of their own on a bridge with an uplink to a sink, as guests on a host are.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use vmio_guard::planes::linux::{Device, Netlink, links};
+
+use super::{Namespace, run, until};
+
+pub const SINK: &str = "10.9.0.9";
+const SINK_MAC: &str = "02:00:00:00:00:09";
+
+pub struct Tenant {
+    pub namespace: Namespace,
+    /// Its interface's host side.
+    pub device: Device,
+    pub address: [u8; 6],
+}
+
+pub struct Bed {
+    pub netlink: Netlink,
+    pub uplink: Device,
+    pub sink: Namespace,
+    pub tenants: Vec<Tenant>,
+}
+
+/// In the thread's namespace.
+pub fn bed(tenants: u8) -> Bed {
+    let sink = Namespace::make();
+    run(&[
+        "ip link add br0 type bridge mcast_snooping 0",
+        "ip link set br0 up",
+        &format!("ip link add u0 type veth peer name u1 address {SINK_MAC} netns {}", sink.path()),
+        "ip link set u0 master br0",
+        "ip link set u0 up",
+    ]);
+    sink.run(&["ip link set lo up", &format!("ip addr add {SINK}/24 dev u1"), "ip link set u1 up"]);
+    let mut netlink = Netlink::open().unwrap();
+    let tenants = (1..=tenants)
+        .map(|i| {
+            let (namespace, mac) = (Namespace::make(), format!("02:00:00:00:01:{i:02x}"));
+            run(&[
+                &format!("ip link add t{i} type veth peer name g0 address {mac} netns {}", namespace.path()),
+                &format!("ip link set t{i} master br0"),
+                &format!("ip link set t{i} up"),
+            ]);
+            namespace.run(&[
+                "ip link set lo up",
+                &format!("ip addr add 10.9.0.{}/24 dev g0", 100 + i),
+                "ip link set g0 up",
+                &format!("ip neigh replace {SINK} lladdr {SINK_MAC} dev g0 nud permanent"),
+            ]);
+            let lines = format!("ip neigh replace 10.9.0.{} lladdr {mac} dev u1 nud permanent", 100 + i);
+            sink.run(&[&lines]);
+            let device = links::find(&mut netlink, &format!("t{i}")).unwrap();
+            Tenant { namespace, device, address: [2, 0, 0, 0, 1, i] }
+        })
+        .collect();
+    let uplink = links::find(&mut netlink, "u0").unwrap();
+    Bed { netlink, uplink, sink, tenants }
+}
+
+/// Sends so many datagrams to the sink, in the thread's namespace.
+pub fn send(packets: usize) {
+    send_sized(packets, 400);
+}
+
+/// As [`send`], each of so many bytes.
+pub fn send_sized(packets: usize, bytes: usize) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    for _ in 0..packets {
+        // What the sink says of a port without a program is no matter.
+        let _ = socket.send_to(&vec![7; bytes], (SINK, 9));
+    }
+}
+
+/// Sends what it can until then, in the thread's namespace.
+pub fn flood(end: Instant) {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    while Instant::now() < end {
+        let _ = socket.send_to(&[7; 1400], (SINK, 9));
+    }
+}
+
+/// Waits until the first packet of a tenant can reach the sink: links take a moment.
+pub fn ready(bed: &mut Bed, class: u16) {
+    let (uplink, namespace) = (bed.uplink.clone(), &bed.tenants[0].namespace);
+    let netlink = &mut bed.netlink;
+    let mut packets = || {
+        let all = vmio_guard::planes::linux::counters::read(netlink, &uplink).unwrap();
+        all.get(&class).map_or(0, |c| c.packets)
+    };
+    let before = packets();
+    until("a first packet", || {
+        namespace.inside(|| send(1));
+        packets() > before
+    });
+}

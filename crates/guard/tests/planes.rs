@@ -1,0 +1,10 @@
+//! All tests of the planes that need root, in one program: a file has its line here.
+
+#![allow(missing_docs)]
+
+mod common;
+
+mod root_classifier;
+mod root_htb;
+mod root_ifb;
+mod root_shares;

@@ -1,0 +1,220 @@
+//! A hierarchy in force on a veth: read back, changed step by step, put right, taken off.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::common::{apart, leaf, run, three, tree, tried, uplink};
+use vmio_guard::planes::linux::htb::{self, Root, SizeTable, Step, Undone, classid};
+use vmio_guard::planes::linux::{Device, Error, Netlink};
+use vmio_model::policy::program::{Framing, Hierarchy};
+
+fn put(netlink: &mut Netlink, device: &Device, hierarchy: &Hierarchy) -> Vec<Step> {
+    htb::put(netlink, device, &tree(hierarchy), false).unwrap().steps
+}
+
+#[test]
+#[ignore = "root"]
+fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        assert_eq!(htb::read(&mut netlink, &device).unwrap(), Root::Kernels { kind: "noqueue".to_owned() });
+        assert_eq!(put(&mut netlink, &device, &three()).len(), 2 + 3 * 2);
+        let Root::Ours(there) = htb::read(&mut netlink, &device).unwrap() else { panic!("it is ours") };
+        assert_eq!(htb::difference(&tree(&three()), Some(&there)), []);
+        // As another program sees it.
+        let (_, said) = tried("tc class show dev u0");
+        assert!(said.contains("class htb 7a00:3 parent 7a00:1 leaf 4003: prio 3 rate 60Mbit ceil 100Mbit"), "{said}");
+        let (_, said) = tried("tc qdisc show dev u0");
+        assert!(said.contains("qdisc htb 7a00: root") && said.contains("default 0x2"), "{said}");
+        assert!(said.contains("qdisc bfifo 4004: parent 7a00:4 limit 250000b"), "{said}");
+
+        // Twice changes nothing, and asks for no change.
+        let sent = netlink.changes();
+        assert_eq!(put(&mut netlink, &device, &three()), []);
+        assert_eq!(netlink.changes(), sent);
+
+        // One ceiling is one step, and the others' classes are not touched.
+        let mut other = three();
+        other.leaves[2].ceil_bps = 40_000_000;
+        let steps = put(&mut netlink, &device, &other);
+        assert!(matches!(steps[..], [Step::SetClass { minor: 4, .. }]), "{steps:?}");
+        assert_eq!(netlink.changes(), sent + 1);
+
+        // Each other thing that can change, one by one.
+        other.leaves[1].priority = 0;
+        other.leaves[1].quantum_bytes = 60_000;
+        other.leaves[1].burst_bytes = 262_144;
+        assert_eq!(put(&mut netlink, &device, &other).len(), 1);
+        other.leaves[1].queue_bytes = 64_000;
+        assert_eq!(put(&mut netlink, &device, &other), [Step::SetQueue { minor: 3, bytes: 64_000 }]);
+        // Where 32 bits of bytes a second are too few.
+        other.rate_bps = 100_000_000_000;
+        other.leaves[1].ceil_bps = 80_000_000_000;
+        assert_eq!(put(&mut netlink, &device, &other).len(), 2);
+        other.leaves.pop();
+        assert_eq!(put(&mut netlink, &device, &other), [Step::RemoveClass { minor: 4 }]);
+        assert_eq!(put(&mut netlink, &device, &other), []);
+
+        assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Removed);
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+        assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Gone);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn the_size_table_is_in_force_and_can_be_exchanged() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let mut hierarchy = Hierarchy { framing: Framing::ETHERNET, ..three() };
+        put(&mut netlink, &device, &hierarchy);
+        let Root::Ours(there) = htb::read(&mut netlink, &device).unwrap() else { panic!("it is ours") };
+        assert_eq!(there.sizes, SizeTable::of(Framing::ETHERNET));
+        // A small frame counts as the wire's least: 84 bytes. What is sent to the uplink's own address range goes
+        // through the default class.
+        run(&["ip addr add 10.9.0.1/24 dev u0", "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev u0 nud permanent"]);
+        let counts = |netlink: &mut Netlink| {
+            let counts = vmio_guard::planes::linux::counters::read(netlink, &device).unwrap()[&2];
+            (counts.packets, counts.bytes)
+        };
+        let before = counts(&mut netlink);
+        let socket = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
+        for _ in 0..100 {
+            socket.send_to(&[0], "10.9.0.2:9").unwrap();
+        }
+        crate::common::until("100 packets counted", || counts(&mut netlink).0 >= before.0 + 100);
+        let after = counts(&mut netlink);
+        // Others' packets (IPv6 finding its neighbours) may be among them: at least 86 bytes and 24.
+        let (packets, bytes) = (after.0 - before.0, after.1 - before.1);
+        assert!(
+            bytes >= packets * 84 && bytes < 100 * 84 + (packets - 100) * 400 + 1,
+            "{packets} packets, {bytes} bytes"
+        );
+
+        hierarchy.framing = Framing { overhead_bytes: 4, least_bytes: 0 };
+        let changed = put(&mut netlink, &device, &hierarchy);
+        assert!(matches!(changed[..], [Step::SetSizes { .. }]), "{changed:?}");
+        hierarchy.framing = Framing::NONE;
+        assert_eq!(put(&mut netlink, &device, &hierarchy), [Step::SetSizes { sizes: None }]);
+        assert_eq!(put(&mut netlink, &device, &hierarchy), []);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn what_somebody_took_away_or_changed_is_put_back() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let whole = put(&mut netlink, &device, &three());
+        run(&["tc qdisc del dev u0 root"]);
+        assert_eq!(put(&mut netlink, &device, &three()), whole);
+        run(&["tc class change dev u0 parent 7a00:1 classid 7a00:3 htb rate 1mbit ceil 2mbit"]);
+        assert!(matches!(put(&mut netlink, &device, &three())[..], [Step::SetClass { minor: 3, .. }]));
+        run(&["tc qdisc replace dev u0 parent 7a00:3 handle 55: tbf rate 1mbit burst 10k limit 10k"]);
+        assert!(matches!(
+            put(&mut netlink, &device, &three())[..],
+            [Step::RemoveQueue { minor: 3, handle: 0x55_0000 }, Step::SetQueue { minor: 3, .. }]
+        ));
+        run(&["tc qdisc del dev u0 parent 7a00:4 handle 4004:"]);
+        assert_eq!(put(&mut netlink, &device, &three()), [Step::SetQueue { minor: 4, bytes: 250_000 }]);
+        run(&["tc class add dev u0 parent 7a00:1 classid 7a00:99 htb rate 1mbit"]);
+        assert_eq!(put(&mut netlink, &device, &three()), [Step::RemoveClass { minor: 0x99 }]);
+        run(&["tc class add dev u0 parent 7a00:3 classid 7a00:98 htb rate 1mbit"]);
+        assert_eq!(put(&mut netlink, &device, &three())[0], Step::RemoveRoot);
+        assert_eq!(put(&mut netlink, &device, &three()), []);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn anothers_qdisc_is_refused_or_taken_over_and_put_back() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let wanted = tree(&three());
+        run(&["tc qdisc add dev u0 root handle 11: tbf rate 10mbit burst 20k limit 100k"]);
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        let refused = htb::put(&mut netlink, &device, &wanted, false).unwrap_err();
+        let expected = "linux plane: u0: qdisc tbf 11: is another's and is left alone\n  help: take it over (it is put \
+                        back when the guard goes), or remove it: tc qdisc del";
+        assert_eq!(refused.to_string(), expected);
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+        assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Left("qdisc tbf 11:".to_owned()));
+
+        let applied = htb::put(&mut netlink, &device, &wanted, true).unwrap();
+        let replaced = applied.replaced.unwrap();
+        assert_eq!((replaced.kind.as_str(), replaced.handle), ("tbf", 0x11_0000));
+        assert!(matches!(htb::read(&mut netlink, &device).unwrap(), Root::Ours(_)));
+        assert_eq!(htb::undo(&mut netlink, &device, Some(&replaced)).unwrap(), Undone::Removed);
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+
+        // What its options alone do not say would be lost.
+        run(&[
+            "tc qdisc replace dev u0 root handle 12: htb default 1",
+            "tc class add dev u0 parent 12: classid 12:1 htb rate 1mbit",
+        ]);
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        let refused = htb::put(&mut netlink, &device, &wanted, true).unwrap_err();
+        assert!(matches!(refused, Error::Foreign { .. }));
+        assert!(refused.to_string().contains("cannot be taken over, since its classes would be lost"), "{refused}");
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_applied() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        let gone = Device { index: 4_000_000, name: "gone0".to_owned() };
+        let refused = htb::put(&mut netlink, &gone, &tree(&three()), false).unwrap_err().to_string();
+        assert!(
+            refused.contains("cannot add qdisc 7a00: default 7a00:2 no size table on gone0: No such device"),
+            "{refused}"
+        );
+        assert!(refused.contains("help: the interface is gone"), "{refused}");
+        // The kernel takes the qdisc and refuses a class.
+        let mut wrong = tree(&three());
+        wrong.leaves.get_mut(&3).unwrap().class.rate = 0;
+        let refused = htb::put(&mut netlink, &device, &wrong, false).unwrap_err().to_string();
+        assert!(
+            refused.contains("cannot add class 7a00:3 rate 0 ") && refused.contains("on u0: Invalid argument"),
+            "{refused}"
+        );
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+        // The kernel takes a class without a number and gives it one: what is read back is not what was written.
+        let mut wrong = tree(&three());
+        let web = wrong.leaves.remove(&3).unwrap();
+        wrong.leaves.insert(0, web);
+        let refused = htb::put(&mut netlink, &device, &wrong, false).unwrap_err();
+        assert!(matches!(refused, Error::Mismatch { .. }), "{refused}");
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+        // Another's qdisc is back, too.
+        run(&["tc qdisc add dev u0 root handle 11: bfifo limit 9000"]);
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        assert!(htb::put(&mut netlink, &device, &wrong, true).is_err());
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn a_thousand_leaves_and_back() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        let mut many = three();
+        many.rate_bps = 10_000_000_000;
+        many.leaves.extend((0..997).map(|i| leaf(&format!("vm{i}"), 1, 100)));
+        assert_eq!(put(&mut netlink, &device, &many).len(), 2 + 2 * 1000);
+        assert_eq!(put(&mut netlink, &device, &many), []);
+        assert_eq!(vmio_guard::planes::linux::counters::read(&mut netlink, &device).unwrap().len(), 1001);
+        many.leaves.retain(|l| !l.name.ends_with('7'));
+        // Numbers are given anew here: what matters is that all is as wanted in the end.
+        assert!(!put(&mut netlink, &device, &many).is_empty());
+        assert_eq!(put(&mut netlink, &device, &many), []);
+        assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Removed);
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
+        assert_eq!(classid(2), 0x7a00_0002);
+    });
+}
