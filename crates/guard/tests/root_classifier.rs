@@ -24,6 +24,14 @@ fn packets(bed: &mut Bed, device: &Device, class: u16) -> u64 {
     counters::read(&mut bed.netlink, device).unwrap()[&class].packets
 }
 
+/// TCX links came with Linux 6.6.
+fn kernels_way() -> Way {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap(), numbers.next().unwrap());
+    if version >= (6, 6) { Way::Tcx } else { Way::Clsact }
+}
+
 fn in_class_or_dropped(way: Way) {
     apart(|| {
         let mut bed = bed(1);
@@ -49,14 +57,16 @@ fn in_class_or_dropped(way: Way) {
         // Under an address that is not its own nothing passes, in no class.
         run(&[&format!("ip link set {at} alias still-here")]);
         bed.tenants[0].namespace.run(&["ip link set g0 address 02:00:00:00:66:66"]);
-        let (web, default) = (packets(&mut bed, &uplink, WEB), packets(&mut bed, &uplink, DEFAULT));
+        let passed = classifier.counts(&at).unwrap().packets;
+        until("all of them at the uplink", || packets(&mut bed, &uplink, WEB) == passed);
+        let default = packets(&mut bed, &uplink, DEFAULT);
         let told_neighbour = format!("ip neigh replace {SINK} lladdr 02:00:00:00:00:09 dev g0 nud permanent");
         bed.tenants[0].namespace.run(&[&told_neighbour]);
         bed.tenants[0].namespace.inside(|| send(50));
         until("50 spoofed packets", || classifier.counts(&at).unwrap().spoofed_packets >= 50);
         let spoofed = classifier.counts(&at).unwrap();
         assert!(spoofed.spoofed_bytes >= 50 * 442, "{spoofed:?}");
-        assert_eq!((spoofed.packets, packets(&mut bed, &uplink, WEB)), (counts.packets, web));
+        assert_eq!((spoofed.packets, packets(&mut bed, &uplink, WEB)), (passed, passed));
         assert!(packets(&mut bed, &uplink, DEFAULT) < default + 20);
 
         // Told otherwise, from the next packet on.
@@ -67,7 +77,7 @@ fn in_class_or_dropped(way: Way) {
 
         assert!(classifier.detach(&mut bed.netlink, &at).unwrap());
         assert!(!classifier.detach(&mut bed.netlink, &at).unwrap());
-        assert!(classifier.set(&at, &told).is_err());
+        assert!(classifier.set(&mut bed.netlink, &at, &told).is_err());
         assert_eq!(htb::settings(&mut bed.netlink, &at).unwrap(), before);
         let other = packets(&mut bed, &uplink, 4);
         let default = packets(&mut bed, &uplink, DEFAULT);
@@ -79,8 +89,21 @@ fn in_class_or_dropped(way: Way) {
 
 #[test]
 #[ignore = "root"]
-fn a_senders_packets_are_in_its_class_or_dropped_by_tcx() {
-    in_class_or_dropped(Way::Tcx);
+fn a_senders_packets_are_in_its_class_or_dropped_by_the_kernels_way() {
+    in_class_or_dropped(kernels_way());
+}
+
+/// The classifier takes TCX where the kernel has it, and clsact where not.
+#[test]
+#[ignore = "root"]
+fn it_is_attached_by_the_kernels_way() {
+    apart(|| {
+        let mut bed = bed(1);
+        let told = tenant(&bed);
+        let at = bed.tenants[0].device.clone();
+        let way = Classifier::load().unwrap().attach(&mut bed.netlink, &at, &told).unwrap();
+        assert_eq!(way, kernels_way());
+    });
 }
 
 #[test]
@@ -111,9 +134,7 @@ fn what_others_have_at_clsact_stays() {
     });
 }
 
-#[test]
-#[ignore = "root"]
-fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on() {
+fn led_through_an_ifb(way: Way) {
     apart(|| {
         let mut bed = bed(1);
         let (uplink, at) = (bed.uplink.clone(), bed.tenants[0].device.clone());
@@ -122,15 +143,45 @@ fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on() {
             htb::put(&mut bed.netlink, device, &tree(&three()), false).unwrap();
         }
         ready(&mut bed, DEFAULT);
+        let before = htb::settings(&mut bed.netlink, &at).unwrap();
         let mut classifier = Classifier::load().unwrap();
         let told = Tenant { redirect: Some(middle.index), ..tenant(&bed) };
-        classifier.attach(&mut bed.netlink, &at, &told).unwrap();
+        classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
         bed.tenants[0].namespace.inside(|| send(100));
         until("100 packets at the IFB", || packets(&mut bed, &middle, WEB) >= 100);
         until("100 packets at the uplink", || packets(&mut bed, &uplink, WEB) >= 100);
+        assert!(classifier.counts(&at).unwrap().packets >= 100);
+        // Told to go straight on, and to the IFB again.
+        let straight = Tenant { redirect: None, ..told };
+        classifier.set(&mut bed.netlink, &at, &straight).unwrap();
+        let (led, all) = (packets(&mut bed, &middle, WEB), packets(&mut bed, &uplink, WEB));
+        bed.tenants[0].namespace.inside(|| send(50));
+        until("50 more at the uplink", || packets(&mut bed, &uplink, WEB) >= all + 50);
+        assert_eq!(packets(&mut bed, &middle, WEB), led);
+        classifier.set(&mut bed.netlink, &at, &told).unwrap();
+        bed.tenants[0].namespace.inside(|| send(50));
+        until("50 more at the IFB", || packets(&mut bed, &middle, WEB) >= led + 50);
         drop(classifier);
+        assert_eq!(htb::settings(&mut bed.netlink, &at).unwrap(), before);
+        let led = packets(&mut bed, &middle, WEB);
+        let default = packets(&mut bed, &uplink, DEFAULT);
+        bed.tenants[0].namespace.inside(|| send(50));
+        until("50 in the default class", || packets(&mut bed, &uplink, DEFAULT) >= default + 50);
+        assert_eq!(packets(&mut bed, &middle, WEB), led);
         assert!(ifb::remove(&mut bed.netlink, "vmio-u0").unwrap());
     });
+}
+
+#[test]
+#[ignore = "root"]
+fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on_by_the_kernels_way() {
+    led_through_an_ifb(kernels_way());
+}
+
+#[test]
+#[ignore = "root"]
+fn led_through_an_ifb_a_packet_is_in_its_class_there_and_goes_on_by_clsact() {
+    led_through_an_ifb(Way::Clsact);
 }
 
 /// What a TCP connection carries in a test.

@@ -78,6 +78,8 @@ pub fn send_sized(packets: usize, bytes: usize) {
 pub fn flood(end: Instant) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    // The queue stays full though this thread may wait for its turn for a while (the kernel doubles it).
+    rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, 1 << 20).unwrap();
     while Instant::now() < end {
         let _ = socket.send_to(&[7; 1400], (SINK, 9));
     }

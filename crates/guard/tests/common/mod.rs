@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
-use vmio_guard::planes::linux::htb::{Numbers, Tree};
+use vmio_guard::planes::linux::htb::{self, Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
@@ -112,9 +112,7 @@ pub fn three() -> Hierarchy {
 }
 
 pub fn tree(hierarchy: &Hierarchy) -> Tree {
-    let mut numbers = Numbers::default();
-    numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str())).unwrap();
-    Tree::wanted(hierarchy, &numbers).unwrap()
+    htb::numbered(hierarchy, &mut Numbers::default()).unwrap().0
 }
 
 /// Waits for what comes soon, within bounds.

@@ -14,17 +14,18 @@ use super::super::netlink::wire::{Attributes, Request};
 use super::super::netlink::{Change, Netlink};
 use super::super::{Device, Error, Result};
 use super::Way;
+use super::lead::{INGRESS, Lead};
 
 const PROGRAM: &str = "classify";
 const CLSACT: &str = "clsact";
 /// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
-const HOOKS: [u32; 2] = [0xffff_fff2, 0xffff_fff3];
+const HOOKS: [u32; 2] = [INGRESS, 0xffff_fff3];
 /// The qdisc itself.
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const RTM_DELQDISC: u16 = 37;
 
-/// The program where it is attached. It goes when this is dropped, but for a clsact qdisc that was made for it.
+/// The program where it is attached. It goes when this is dropped, but for what was made beside it at clsact.
 pub(super) enum Attached {
     /// Goes with the link.
     Tcx(Link),
@@ -34,6 +35,8 @@ pub(super) enum Attached {
         filter: Filter,
         /// Nobody had one there.
         made: bool,
+        /// What leads packets on to an IFB.
+        lead: Option<Lead>,
     },
 }
 
@@ -72,7 +75,7 @@ impl Attached {
                 if filter.is_err() && made {
                     let _ = remove_clsact(netlink, device);
                 }
-                Ok(Attached::Clsact { filter: filter?, made })
+                Ok(Attached::Clsact { filter: filter?, made, lead: None })
             }
         }
     }
@@ -84,12 +87,27 @@ impl Attached {
         }
     }
 
+    /// Leads what passes through that IFB, where the program itself is not to do it.
+    pub(super) fn lead(&mut self, netlink: &mut Netlink, device: &Device, to: Option<u32>) -> Result<()> {
+        let Attached::Clsact { lead, .. } = self else { return Ok(()) };
+        if lead.as_ref().map(|l| l.to) == to {
+            return Ok(());
+        }
+        if let Some(old) = lead.take() {
+            old.remove(netlink, device)?;
+        }
+        *lead = to.map(|to| Lead::add(netlink, device, to)).transpose()?;
+        Ok(())
+    }
+
     /// Takes it off, and a clsact qdisc that was made for it, unless others have filters there by now.
     pub(super) fn detach(self, netlink: &mut Netlink, device: &Device) -> Result<()> {
         match self {
             Attached::Tcx(link) => drop(link),
-            Attached::Clsact { filter, made } => {
+            Attached::Clsact { filter, made, lead } => {
+                let led = lead.map_or(Ok(()), |lead| lead.remove(netlink, device));
                 drop(filter);
+                led?;
                 if made {
                     remove_clsact(netlink, device)?;
                 }

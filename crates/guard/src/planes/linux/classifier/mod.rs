@@ -27,6 +27,7 @@ use counters::Counters;
 
 mod attach;
 mod counters;
+mod lead;
 
 #[cfg(test)]
 mod tests;
@@ -56,10 +57,11 @@ pub struct Tenant {
 
 impl Tenant {
     /// `struct tenant`.
-    fn encode(&self, slot: u32) -> [u8; TENANT] {
+    fn encode(&self, slot: u32, way: Way) -> [u8; TENANT] {
         let mut flags = 0;
         flags |= if self.address.is_some() { CHECK_ADDRESS } else { 0 };
-        flags |= if self.redirect.is_some() { REDIRECT } else { 0 };
+        // At clsact a filter behind the program does it (lead.rs).
+        flags |= if self.redirect.is_some() && way == Way::Tcx { REDIRECT } else { 0 };
         let mut bytes = [0; TENANT];
         for (at, value) in [(0, self.class), (4, flags), (8, self.redirect.unwrap_or(0)), (12, slot)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -82,7 +84,8 @@ pub enum Way {
     Clsact,
 }
 
-/// The program, loaded, with the interfaces that it is attached to. Dropped, it is off all of them.
+/// The program, loaded, with the interfaces that it is attached to. Dropped (in the same network namespace), it is off
+/// all of them.
 pub struct Classifier {
     /// Before the object, whose programs they are of.
     attached: BTreeMap<u32, Entry>,
@@ -92,6 +95,7 @@ pub struct Classifier {
 }
 
 struct Entry {
+    device: Device,
     slot: u32,
     attached: Attached,
 }
@@ -141,7 +145,7 @@ impl Classifier {
     pub fn attach_by(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant, way: Way) -> Result<Way> {
         if let Some(there) = self.attached.get(&device.index) {
             let way = there.attached.way();
-            self.set(device, tenant)?;
+            self.set(netlink, device, tenant)?;
             return Ok(way);
         }
         let slot = self.free.pop().ok_or_else(|| Error::Invalid {
@@ -151,11 +155,18 @@ impl Classifier {
         // What becomes of its packets is known before the first is seen.
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
-            .and_then(|()| self.tell(device, slot, tenant))
-            .and_then(|()| Attached::attach(&self.object, netlink, device, way));
+            .and_then(|()| self.tell(device, slot, tenant, way))
+            .and_then(|()| Attached::attach(&self.object, netlink, device, way))
+            .and_then(|mut attached| match attached.lead(netlink, device, tenant.redirect) {
+                Ok(()) => Ok(attached),
+                Err(e) => {
+                    let _ = attached.detach(netlink, device);
+                    Err(e)
+                }
+            });
         match attached {
             Ok(attached) => {
-                self.attached.insert(device.index, Entry { slot, attached });
+                self.attached.insert(device.index, Entry { device: device.clone(), slot, attached });
                 Ok(way)
             }
             Err(e) => {
@@ -170,11 +181,13 @@ impl Classifier {
     ///
     /// # Errors
     /// When it is not attached there, or the kernel refuses.
-    pub fn set(&mut self, device: &Device, tenant: &Tenant) -> Result<()> {
-        let Some(entry) = self.attached.get(&device.index) else {
+    pub fn set(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<()> {
+        let Some(entry) = self.attached.get_mut(&device.index) else {
             return Err(Error::Invalid { what: device.to_string(), why: "no classifier is attached there".to_owned() });
         };
-        self.tell(device, entry.slot, tenant)
+        entry.attached.lead(netlink, device, tenant.redirect)?;
+        let (slot, way) = (entry.slot, entry.attached.way());
+        self.tell(device, slot, tenant, way)
     }
 
     /// Takes it off an interface; `false` where it was not there.
@@ -194,8 +207,8 @@ impl Classifier {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
     }
 
-    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant) -> Result<()> {
-        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot))
+    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {
+        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, way))
     }
 
     fn update(&self, device: &Device, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
@@ -206,6 +219,19 @@ impl Classifier {
     fn forget(&self, index: u32) {
         // Not there is as good.
         let _ = map(&self.object, "tenants").delete(&index.to_ne_bytes());
+    }
+}
+
+impl Drop for Classifier {
+    fn drop(&mut self) {
+        if self.attached.values().all(|entry| entry.attached.way() == Way::Tcx) {
+            return;
+        }
+        // What was made at clsact would stay. Gone with its interface is as good.
+        let Ok(mut netlink) = Netlink::open() else { return };
+        for (_, entry) in std::mem::take(&mut self.attached) {
+            let _ = entry.attached.detach(&mut netlink, &entry.device);
+        }
     }
 }
 

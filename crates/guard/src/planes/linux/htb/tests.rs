@@ -30,9 +30,7 @@ fn three() -> Hierarchy {
 }
 
 fn tree(hierarchy: &Hierarchy) -> Tree {
-    let mut numbers = Numbers::default();
-    numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str())).unwrap();
-    Tree::wanted(hierarchy, &numbers).unwrap()
+    numbered(hierarchy, &mut Numbers::default()).unwrap().0
 }
 
 /// As the kernel would have it.
@@ -43,6 +41,43 @@ fn in_force(tree: &Tree) -> InForce {
     let queue = |m: u16, limit| FoundQueue { kind: "bfifo".to_owned(), handle: queue_handle(m), limit };
     let queues = tree.leaves.iter().map(|(m, l)| (*m, queue(*m, l.queue))).collect();
     InForce { default: u32::from(tree.default), sizes: tree.sizes, classes, queues }
+}
+
+/// What the kernel makes of steps: refused where it would refuse them.
+fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
+    let mut there = found;
+    for step in steps {
+        if let Step::AddRoot { default, sizes } = step {
+            assert_eq!(there, None, "{step}");
+            there = Some(InForce { default: u32::from(*default), sizes: *sizes, ..InForce::default() });
+            continue;
+        }
+        let now = there.as_mut().unwrap();
+        match step {
+            Step::AddRoot { .. } => unreachable!(),
+            Step::RemoveRoot => there = None,
+            Step::SetSizes { sizes } => now.sizes = *sizes,
+            Step::AddClass { minor, class } => {
+                let parent = if *minor == ROOT_CLASS { AT_ROOT } else { classid(ROOT_CLASS) };
+                assert!(parent == AT_ROOT || now.classes.contains_key(&ROOT_CLASS), "{step}");
+                assert_eq!(now.classes.insert(*minor, FoundClass { parent, class: *class }), None, "{step}");
+            }
+            Step::SetClass { minor, class } => now.classes.get_mut(minor).unwrap().class = *class,
+            Step::RemoveQueue { minor, handle } => assert_eq!(now.queues.remove(minor).unwrap().handle, *handle),
+            Step::SetQueue { minor, bytes } => {
+                let queue = FoundQueue { kind: "bfifo".into(), handle: queue_handle(*minor), limit: *bytes };
+                let before = now.queues.insert(*minor, queue);
+                assert!(before.is_none_or(|b| b.kind == "bfifo"), "another kind under our handle is refused");
+                assert!(now.classes.contains_key(minor), "{step}");
+            }
+            Step::RemoveClass { minor } => {
+                let below = now.classes.values().any(|c| c.parent == classid(*minor));
+                assert!(!below && now.classes.remove(minor).is_some(), "{step}");
+                now.queues.remove(minor);
+            }
+        }
+    }
+    there
 }
 
 fn said(wanted: &Tree, found: Option<&InForce>) -> Vec<String> {
@@ -216,7 +251,56 @@ fn classes() -> impl Strategy<Value = Class> {
     })
 }
 
+/// Hierarchies of a few leaves, any of which can be missing in another.
+fn hierarchies() -> impl Strategy<Value = Hierarchy> {
+    let some = (1u64..100, 1u64..100, 0u8..8, 1u32..90_000, 1u32..9);
+    let leaves = prop::collection::btree_map(0u8..12, some, 0..10);
+    (leaves, 1u64..1000, 0usize..3).prop_map(|(leaves, rate, framing)| {
+        let of = |(name, (rate, more, priority, quantum, queue)): (u8, (u64, u64, u8, u32, u32))| Leaf {
+            priority,
+            quantum_bytes: quantum,
+            queue_bytes: queue,
+            ..leaf(&format!("vm{name}"), rate, rate + more)
+        };
+        let framing = [Framing::NONE, Framing::ETHERNET, Framing { overhead_bytes: 4, least_bytes: 0 }][framing];
+        let leaves = leaves.into_iter().map(of).chain([leaf("default", 1, 9)]).collect();
+        Hierarchy { rate_bps: rate * 1_000_000, burst_bytes: 9000, framing, leaves }
+    })
+}
+
 proptest! {
+    /// From one hierarchy to another, whatever somebody did to the first.
+    #[test]
+    fn steps_lead_to_what_is_wanted(
+        all in (hierarchies(), hierarchies()),
+        hurt in prop::collection::vec((2u16..15, 0u8..6), 0..4),
+    ) {
+        let mut numbers = Numbers::default();
+        let first = numbered(&all.0, &mut numbers).unwrap().0;
+        let (second, ids) = numbered(&all.1, &mut numbers).unwrap();
+        prop_assert_eq!(ids.len(), second.leaves.len());
+        let mut there = done(None, &difference(&first, None)).unwrap();
+        prop_assert_eq!(&there, &in_force(&first));
+        for (minor, how) in hurt {
+            let class = there.classes[&ROOT_CLASS].class;
+            let queue = FoundQueue { kind: "tbf".into(), handle: 0x8001_0000, limit: 1 };
+            let stray = |parent| FoundClass { parent, class };
+            match how {
+                0 => drop(there.queues.remove(&minor)),
+                1 if there.classes.contains_key(&minor) => drop(there.queues.insert(minor, queue)),
+                2 => drop(there.classes.insert(minor + 90, stray(classid(ROOT_CLASS)))),
+                3 => drop(there.classes.insert(minor + 90, stray(AT_ROOT))),
+                4 => drop(there.classes.insert(minor + 90, stray(classid(minor)))),
+                _ => there.default = u32::from(minor),
+            }
+        }
+        let steps = difference(&second, Some(&there));
+        let reached = done(Some(there), &steps).unwrap();
+        prop_assert_eq!(difference(&second, Some(&reached)), []);
+        prop_assert_eq!(reached.classes.len(), second.leaves.len() + 1);
+        prop_assert_eq!(steps::mismatch(&second, &reached), None);
+    }
+
     #[test]
     fn classes_come_back_as_they_were_written(class in classes()) {
         prop_assert_eq!(encode::class_of(encode::class(&class).bytes()), Ok(class));
