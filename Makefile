@@ -13,12 +13,13 @@ help:
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
-	@echo "make build      install what is missing, build $(VMIO) and the agent"
+	@echo "make build      install what is missing, build $(VMIO), the agent and the generator"
 
-# The agent is static: it is the init of vmio's guest image. --target keeps the flag away from
+# Static programs: the agent is the init of vmio's guest image, the generator of datagrams (vmio-udp) runs on both
+# sides. --target keeps the flag away from
 # build scripts and procedural macros.
 agent:
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --profile agent --target $(TRIPLE)
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --bin vmio-udp --profile agent --target $(TRIPLE)
 
 build:
 	@scripts/setup build

@@ -14,6 +14,7 @@ mod local;
 pub mod machine;
 mod node;
 pub mod qmp;
+pub mod udp;
 
 pub use agent::remote::{Halves, Offset, Remote};
 pub use agent::{Agent, init, proto, stream};

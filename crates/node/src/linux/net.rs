@@ -251,6 +251,16 @@ pub fn inet_sockets(text: &str) -> impl Iterator<Item = InetSocket> {
     })
 }
 
+/// How many datagrams a socket's buffer had no room for, by the content of a `net/udp` or `net/udp6`, whose last field it
+/// is (Linux net/ipv4/udp.c, `udp4_format_sock`); `None` where the socket is not in it.
+pub fn udp_drops(text: &str, inode: u64) -> Option<u64> {
+    text.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let is_it = fields.nth(9)?.parse() == Ok(inode);
+        fields.next_back().filter(|_| is_it)?.parse().ok()
+    })
+}
+
 /// Names of the interfaces in the content of a `net/dev`.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {
     text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim()))
@@ -344,5 +354,13 @@ mod tests {
             "h\n 0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 1\n";
         assert_eq!(inet_sockets(six).next(), Some(socket(5201, true, 1)));
         assert_eq!(inet_sockets("nonsense\nmore of it\n").next(), None);
+    }
+
+    #[test]
+    fn a_udp_socket_has_its_drops() {
+        let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n \
+                    1129: 0100007F:14B5 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 20911 2 00000000a1b2 42\n";
+        assert_eq!((udp_drops(text, 20_911), udp_drops(text, 7), udp_drops("", 7)), (Some(42), None, None));
+        assert_eq!(inet_sockets(text).next().map(|s| (s.port, s.inode)), Some((5301, 20_911)));
     }
 }

@@ -1,0 +1,191 @@
+//! The program's command line.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::packet::{HEADER_BYTES, MOST_BYTES};
+use super::schedule::{Schedule, Step};
+use super::{SECOND_NS, receive, send};
+
+/// How it is called.
+pub const USAGE: &str = "\
+usage: vmio-udp send ADDRESS PORT --rate BITS --bytes PAYLOAD --seconds S
+           [--rate-at SECOND=BITS]... [--blocking]
+       vmio-udp receive ADDRESS PORT --seconds S [--senders N] [--quiet S]
+       vmio-udp --version
+send      packets of PAYLOAD bytes at so many bits of payload a second, each
+          when it is due, whatever became of those before it; 0 is silence.
+          --rate-at changes the rate from that second on. --blocking waits
+          where the socket's buffer is full and leaves out what is due then.
+receive   says `ready ADDRESS PORT`, counts what comes, and ends after S
+          seconds, on SIGTERM, when N senders are done, or when nothing came
+          for --quiet seconds. PORT 0 is any that is free.
+Both print one line of JSON at their end.";
+
+/// Longest time: a day.
+const MOST_SECONDS: f64 = 86_400.0;
+/// Highest rate: beyond any link.
+const MOST_BITS: u64 = 10_000_000_000_000;
+
+/// What it is told to do.
+#[derive(Debug, Clone)]
+pub enum Command {
+    /// To send.
+    Send(send::Job),
+    /// To receive.
+    Receive(receive::Job),
+    /// To say its version.
+    Version,
+}
+
+/// The options of either command, each as it was written.
+#[derive(Default)]
+struct Options {
+    rate: Option<u64>,
+    steps: Vec<(u64, u64)>,
+    bytes: Option<usize>,
+    length_ns: Option<u64>,
+    senders: Option<usize>,
+    quiet_ns: Option<u64>,
+    blocking: bool,
+}
+
+/// Reads the arguments behind the program's name.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
+    let mut args = args.into_iter();
+    let verb = args.next().ok_or("it is told neither to send nor to receive")?;
+    let sends = match verb.as_str() {
+        "send" => true,
+        "receive" => false,
+        "--version" => return Ok(Command::Version),
+        other => return Err(format!("{other} is neither `send` nor `receive`")),
+    };
+    let (address, port) = args.next().zip(args.next()).ok_or("ADDRESS and PORT are missing")?;
+    let ip: IpAddr = address.parse().map_err(|_| format!("{address} is no IP address"))?;
+    let port: u16 = port.parse().map_err(|_| format!("{port} is no port"))?;
+    let at = SocketAddr::new(ip, port);
+    let mut told = Options::default();
+    while let Some(name) = args.next() {
+        let mut value = || args.next().ok_or(format!("{name} needs a value"));
+        match (name.as_str(), sends) {
+            ("--seconds", _) => told.length_ns = Some(time(&name, &value()?)?),
+            ("--rate", true) => told.rate = Some(rate(&name, &value()?)?),
+            ("--rate-at", true) => told.steps.push(step(&value()?)?),
+            ("--bytes", true) => told.bytes = Some(number(&name, &value()?)?),
+            ("--blocking", true) => told.blocking = true,
+            ("--senders", false) => told.senders = Some(number(&name, &value()?)?),
+            ("--quiet", false) => told.quiet_ns = Some(time(&name, &value()?)?),
+            _ => return Err(format!("{verb} knows no argument {name}")),
+        }
+    }
+    let length_ns = told.length_ns.ok_or("--seconds is missing")?;
+    match sends {
+        true => told.send(at, length_ns).map(Command::Send),
+        false => {
+            let Options { senders, quiet_ns, .. } = told;
+            Ok(Command::Receive(receive::Job { at, length_ns, senders, quiet_ns }))
+        }
+    }
+}
+
+impl Options {
+    fn send(self, to: SocketAddr, length_ns: u64) -> Result<send::Job, String> {
+        if to.port() == 0 {
+            return Err("0 is no port to send to".to_owned());
+        }
+        let bytes = self.bytes.ok_or("--bytes is missing")?;
+        if !(HEADER_BYTES..=MOST_BYTES).contains(&bytes) {
+            return Err(format!("--bytes {bytes} is out of range: {HEADER_BYTES} to {MOST_BYTES}"));
+        }
+        let first = self.rate.map(|rate_bits| Step { from_ns: 0, rate_bits });
+        let later = self.steps.into_iter().map(|(from_ns, rate_bits)| Step { from_ns, rate_bits });
+        let steps: Vec<Step> = first.into_iter().chain(later).collect();
+        if steps.is_empty() {
+            return Err("--rate is missing".to_owned());
+        }
+        Ok(send::Job { to, bytes, schedule: Schedule::new(&steps, bytes, length_ns)?, waits: self.blocking })
+    }
+}
+
+fn number(name: &str, word: &str) -> Result<usize, String> {
+    word.parse().map_err(|_| format!("{name} {word} is no whole number"))
+}
+
+fn rate(name: &str, word: &str) -> Result<u64, String> {
+    let bits: u64 = word.parse().map_err(|_| format!("{name} {word} is no whole number of bits a second"))?;
+    if bits <= MOST_BITS { Ok(bits) } else { Err(format!("{name} {word} is out of range: 0 to {MOST_BITS}")) }
+}
+
+fn time(name: &str, word: &str) -> Result<u64, String> {
+    let seconds: f64 = word.parse().map_err(|_| format!("{name} {word} is no number of seconds"))?;
+    match (0.0..=MOST_SECONDS).contains(&seconds) {
+        true => Ok((seconds * SECOND_NS as f64).round() as u64),
+        false => Err(format!("{name} {word} is out of range: 0 to {MOST_SECONDS} seconds")),
+    }
+}
+
+/// `SECOND=BITS`.
+fn step(word: &str) -> Result<(u64, u64), String> {
+    let (second, bits) = word.split_once('=').ok_or(format!("--rate-at {word} is not SECOND=BITS"))?;
+    Ok((time("--rate-at", second)?, rate("--rate-at", bits)?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(line: &str) -> Result<Command, String> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn both_commands_are_understood() {
+        let Command::Send(job) =
+            of("send 10.0.0.1 9 --rate 8000 --bytes 1000 --seconds 3 --rate-at 1=0 --rate-at 2.5=16000 --blocking")
+                .unwrap()
+        else {
+            panic!("it sends")
+        };
+        assert_eq!((job.to.to_string().as_str(), job.bytes, job.waits), ("10.0.0.1:9", 1000, true));
+        assert_eq!(job.schedule.due_ns(1), Some(2_500_000_000));
+        assert_eq!(job.schedule.packets(), 2);
+        let Command::Receive(job) = of("receive ::1 0 --seconds 0.5 --senders 2 --quiet 1").unwrap() else {
+            panic!("it receives")
+        };
+        let at: SocketAddr = "[::1]:0".parse().unwrap();
+        assert_eq!(job, receive::Job { at, length_ns: 500_000_000, senders: Some(2), quiet_ns: Some(SECOND_NS) });
+        assert!(matches!(of("--version"), Ok(Command::Version)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, says) in [
+            ("", "neither to send nor to receive"),
+            ("listen", "listen is neither"),
+            ("send 10.0.0.1", "PORT are missing"),
+            ("send host 9", "host is no IP address"),
+            ("send 10.0.0.1 70000", "70000 is no port"),
+            ("send 10.0.0.1 0 --rate 1 --bytes 64 --seconds 1", "0 is no port to send to"),
+            ("send 10.0.0.1 9 --rate 1 --bytes 64", "--seconds is missing"),
+            ("send 10.0.0.1 9 --rate 1 --seconds 1", "--bytes is missing"),
+            ("send 10.0.0.1 9 --bytes 64 --seconds 1", "--rate is missing"),
+            ("send 10.0.0.1 9 --rate 1 --bytes 47 --seconds 1", "out of range: 48 to 65507"),
+            ("send 10.0.0.1 9 --rate 1m --bytes 64 --seconds 1", "--rate 1m is no whole number"),
+            ("send 10.0.0.1 9 --rate 99999999999999 --bytes 64 --seconds 1", "out of range"),
+            ("send 10.0.0.1 9 --rate 1 --bytes 64 --seconds NaN", "out of range: 0 to 86400"),
+            ("send 10.0.0.1 9 --rate 1 --bytes 64 --seconds -1", "out of range"),
+            ("send 10.0.0.1 9 --rate 1 --bytes 64 --seconds 0", "no length"),
+            ("send 10.0.0.1 9 --rate 1 --rate-at 2 --bytes 64 --seconds 1", "2 is not SECOND=BITS"),
+            ("send 10.0.0.1 9 --rate 1 --rate-at 0=2 --bytes 64 --seconds 1", "does not come after"),
+            ("send 10.0.0.1 9 --quiet 1", "send knows no argument --quiet"),
+            ("receive 10.0.0.1 9 --seconds", "--seconds needs a value"),
+            ("receive 10.0.0.1 9 --seconds 1 --rate 5", "receive knows no argument --rate"),
+        ] {
+            let said = of(line).unwrap_err();
+            assert!(said.contains(says), "{line}: {said}");
+        }
+    }
+}
