@@ -221,7 +221,7 @@ pub struct Names {
     /// Of `workloads/`.
     pub workloads: Vec<WorkloadName>,
     /// Workloads that are made from their names, beside those.
-    pub workload_family: Option<Family>,
+    pub workload_families: Vec<Family>,
     /// What a workload of either measures; `None` where that is not known here, and then nothing is refused for it.
     pub traits: Option<fn(&str) -> Option<WorkloadTraits>>,
 }
@@ -302,10 +302,10 @@ impl Names {
         (!traits(workload)?.figures.contains(&judge)).then_some(judge.name)
     }
 
-    /// On what a workload works, one of the list or of the family; `None` where it is neither.
+    /// On what a workload works, one of the list or of a family; `None` where it is neither.
     pub fn works_on(&self, workload: &str) -> Option<Sort> {
         let listed = self.workloads.iter().find(|w| w.name == workload).map(|w| w.works_on);
-        let family = || self.workload_family.filter(|f| (f.recognise)(workload) == Some(Ok(())));
+        let family = || self.workload_families.iter().find(|f| (f.recognise)(workload) == Some(Ok(())));
         listed.or_else(|| family().map(|f| f.works_on))
     }
 }

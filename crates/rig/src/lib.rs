@@ -3,6 +3,7 @@
 //! constant list of the entries, and a file an entry.
 
 pub mod disks;
+mod elf;
 pub mod engine;
 pub mod gentle;
 pub mod guests;
@@ -11,6 +12,7 @@ pub mod lab;
 pub mod limits;
 pub mod nets;
 pub mod nics;
+pub mod ours;
 pub mod probes;
 pub mod qemu;
 pub mod settings;

@@ -1,7 +1,7 @@
-//! Networks natively: each is built in namespaces of our own, carries what iperf3 sends, is counted by the link
-//! probe, and goes with whoever built it.
+//! Networks natively: each is built in namespaces of our own, carries what iperf3 and the generator send, is counted by
+//! the link probe, and goes with whoever built it.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::common::{Bed, must_be_root};
 use vmio_model::figure::scalar;
 use vmio_model::result::{Seen, WorkloadResult};
-use vmio_node::{Exec, Node};
+use vmio_node::{Exec, Node, machine};
 use vmio_rig::nets::{self, Namespace, NetCtx, NetEnd, NetPath};
 use vmio_rig::probes::{Subject, Thing, Watch};
 use vmio_rig::workloads::{self, At, End, Stage};
@@ -34,13 +34,25 @@ fn end(node: &Arc<dyn Node>, end: &NetEnd) -> End {
 
 /// Runs a workload over a path, with its link watched.
 fn carry(bed: &Bed, path: &NetPath, peer: &str, workload: &str) -> (WorkloadResult, Option<Seen>) {
+    let (result, seen) = tried(bed, path, peer, workload);
+    (result.unwrap(), seen)
+}
+
+fn tried(
+    bed: &Bed,
+    path: &NetPath,
+    peer: &str,
+    workload: &str,
+) -> (Result<WorkloadResult, workloads::Error>, Option<Seen>) {
     let node: Arc<dyn Node> = Arc::new(vmio_node::Local::owned(bed.journal.clone()));
     let (native, peer) = (path.native.as_ref().unwrap(), &path.peers[peer]);
-    let ends = BTreeMap::from([("server", end(&node, peer)), ("client", end(&node, native))]);
+    let workload = workloads::find(workload).unwrap();
+    let [server, client] = workload.roles() else { panic!("one serves the other") };
+    let ends = BTreeMap::from([(server.name, end(&node, peer)), (client.name, end(&node, native))]);
     let stage = Stage { ends, seconds: 1.0, span: None, place: 0 };
     let link = Thing::Link { name: native.interface.clone(), enter: native.enter.clone() };
     let watch = Watch::start(vec![Subject::here(node, link)]).unwrap();
-    let result = workloads::find(workload).unwrap().perform(&stage).unwrap();
+    let result = workload.perform(&stage);
     let seen = watch.stop().unwrap();
     assert_eq!(seen.notes, [""; 0]);
     (result, seen.seen.into_iter().next())
@@ -80,6 +92,65 @@ fn every_network_carries_every_workload_and_leaves_nothing() {
         drop((host, path));
     }
     assert_eq!(interfaces(), before);
+}
+
+/// A stream over each network: what was due is sent or not, what was sent arrived or not, and the wire carried it. Where
+/// this machine is too busy to send it on time the run is void, and says so.
+#[test]
+#[ignore = "root"]
+fn every_network_carries_a_stream_or_says_that_it_is_void() {
+    must_be_root();
+    let bed = Bed::new();
+    let mut kept = 0;
+    for (i, network) in nets::ALL.iter().enumerate() {
+        let (_host, path) = built(&bed, network.name(), i as u8);
+        for peer in network.peers() {
+            for stream in ["udp-100mbit-1472", "udp-1mbit-64-blocking"] {
+                let (name, (result, seen)) = (network.name(), tried(&bed, &path, peer, stream));
+                let result = match result {
+                    Err(void) if void.to_string().contains("the run is void") => {
+                        println!("{name} {stream}: {void}");
+                        continue;
+                    }
+                    other => other.unwrap(),
+                };
+                kept += 1;
+                let (sender, receiver) = (&result.raw["sender"], &result.raw["receiver"]);
+                let count = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {}", result.raw));
+                let never: u64 = sender["never_sent"].as_object().unwrap().values().map(count).sum();
+                assert_eq!(count(&sender["scheduled"]), count(&sender["sent"]) + never, "{name} {stream}: {sender}");
+                let [mine] = receiver["senders"].as_array().unwrap().as_slice() else { panic!("{receiver}") };
+                let (received, lost) = (count(&mine["received"]), count(&mine["lost"]));
+                assert_eq!(received + lost, count(&sender["sent"]), "{name} {stream}: {mine}");
+                assert!(lost <= count(&receiver["buffer_drops"]), "the path loses nothing: {name} {stream}: {mine}");
+                // Both ends are on this machine.
+                assert_eq!(count(&mine["delay_on_one_clock"]["packets"]), received, "{name} {stream}");
+                let figure = |name: &str| scalar(&result.figures, name).unwrap();
+                assert_eq!(figure("loss"), 1.0 - received as f64 / count(&sender["sent"]) as f64);
+                let asked = if stream.contains("100mbit") { 100e6 } else { 1e6 };
+                assert!(figure("bandwidth") <= asked * 1.01 && figure("late") <= 0.01, "{:?}", result.figures);
+                assert!(counted(&seen.unwrap(), "sent") >= figure("moved"), "{name} {stream}");
+            }
+        }
+    }
+    println!("{kept} streams were on time");
+}
+
+/// No machine sends 195 million packets a second: no figure comes of it, and what to do is told.
+#[test]
+#[ignore = "root"]
+fn a_stream_that_is_not_offered_is_void() {
+    must_be_root();
+    let bed = Bed::new();
+    let (_host, path) = built(&bed, "veth", 0);
+    let (result, _) = tried(&bed, &path, "host", "udp-100gbit-64");
+    let said = result.unwrap_err().to_string();
+    for words in
+        ["udp-100gbit-64 cannot run here: the run is void", "of 195312500 packets", "lower rate or larger packets"]
+    {
+        assert!(said.contains(words), "{said}");
+    }
+    assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0, "its receiver is ended");
 }
 
 /// The namespace is held by nothing but the descriptor: closing it takes the interfaces down.

@@ -295,6 +295,9 @@ fn without_root_a_file_is_measured_and_the_report_says_that_nothing_was_held() {
     let agent = kept.state().join("images").canonicalize().unwrap();
     let agent = fs::read_dir(agent).unwrap().map(|e| e.unwrap().path().join("agent")).find(|a| a.exists()).unwrap();
     fs::copy(agent, at("vmio-agent")).unwrap();
+    // Without it another image would be built, which carries none.
+    let generator = vmio_rig::ours::UDP.find(&vmio_node::Local::new()).unwrap();
+    fs::copy(generator, at("vmio-udp")).unwrap();
     let kernels = kept.state().join("kernels").canonicalize().unwrap();
     tool("cp", &["-r", kernels.to_str().unwrap(), at("s/kernels").to_str().unwrap()]);
     tool("chown", &["-R", "65534:65534", at("s").to_str().unwrap()]);

@@ -78,7 +78,7 @@ fn names() -> Names {
         ]
         .map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk })
         .into(),
-        workload_family: Some(Family { grammar: "job-<n>", example: "job-7", recognise: job, works_on: Sort::Disk }),
+        workload_families: vec![Family { grammar: "job-<n>", example: "job-7", recognise: job, works_on: Sort::Disk }],
         ..Names::default()
     }
 }

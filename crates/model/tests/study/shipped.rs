@@ -63,7 +63,7 @@ fn every_shipped_study_is_read() {
     ];
     let recognise = |_: &str| Some(Ok(()));
     let family = Family { grammar: "<any>", example: "x", recognise, works_on: Sort::Disk };
-    let mut names = Names { workload_family: Some(family), ..shipped_names() };
+    let mut names = Names { workload_families: vec![family], ..shipped_names() };
     names.targets.extend(["lvm", "lvm-thin"].map(str::to_owned));
     for (name, text, cells) in others {
         let study = Study::parse(name, text, &names).unwrap();

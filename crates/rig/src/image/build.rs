@@ -8,9 +8,8 @@ use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::tools::Tools;
-use super::{
-    BASE_MODULES, Error, Image, OwnKernel, Progress, Result, agent, elf, file_error, identity, kernel, unpack,
-};
+use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, unpack};
+use crate::ours::AGENT;
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 3;
@@ -47,7 +46,7 @@ impl Recipe<'_> {
         fs::create_dir_all(&images).map_err(file_error("make", &images))?;
         remove_leftovers(&images);
         let scratch = Scratch::new(&images)?;
-        let agent = agent::read(&agent::find()?)?;
+        let agent = agent(node)?;
 
         let base = match self.kernel {
             Some(wanted) => {
@@ -219,12 +218,26 @@ fn startable(node: &dyn Node, bzimage: &[u8], scratch: &Path, what: &Path) -> Re
     if elf::boots_by_pvh(&elf) { Ok(elf) } else { Err(refuse("it is built without CONFIG_PVH")) }
 }
 
+/// The agent, checked that it can be the first process of a guest, where there is no library yet.
+fn agent(node: &dyn Node) -> Result<Vec<u8>> {
+    let told = |tried: Vec<PathBuf>| Error::NoAgent {
+        tried: tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
+    };
+    let path = AGENT.find(node.reader()).map_err(told)?;
+    read_static(&path)
+}
+
+fn read_static(path: &Path) -> Result<Vec<u8>> {
+    let program = fs::read(path).map_err(file_error("read", path))?;
+    if elf::is_static(&program) { Ok(program) } else { Err(Error::AgentNotStatic { path: path.into() }) }
+}
+
 fn host_release(node: &dyn Node) -> Result<String> {
     Ok(system::release(node.reader())?)
 }
 
 /// 128-bit FNV-1a (draft-eastlake-fnv): tells inputs apart, guards against nobody.
-fn fnv1a(data: &[u8]) -> u128 {
+pub(super) fn fnv1a(data: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     data.iter().fold(OFFSET, |hash, &b| (hash ^ u128::from(b)).wrapping_mul(PRIME))
@@ -290,6 +303,14 @@ pub(crate) fn run(node: &dyn Node, cmd: &Exec) -> Result<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_static_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("agent");
+        fs::write(&script, "#!/bin/sh\n").unwrap();
+        assert!(read_static(&script).unwrap_err().to_string().contains("static"));
+    }
 
     #[test]
     fn digest_is_the_published_function() {

@@ -8,10 +8,8 @@
 //! What differs from guest to guest (which modules it loads) goes into the initramfs, which is put
 //! together at each launch from the image and costs a few milliseconds.
 
-mod agent;
 mod build;
 mod cpio;
-mod elf;
 mod error;
 mod kernel;
 mod modules;
@@ -36,7 +34,7 @@ use tools::Tools;
 pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};
 
-use crate::{nets, workloads};
+use crate::{elf, nets, workloads};
 
 /// Label and serial number by which the guest finds the disk with the tools.
 pub const TOOLS_SERIAL: &str = "vmio-tools";

@@ -148,7 +148,7 @@ fn module_name(path: &Path) -> Option<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::image::elf::tests::elf_with_section;
+    use crate::elf::tests::elf_with_section;
 
     fn tree(modules: &[(&str, &str)], builtin: &str) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();

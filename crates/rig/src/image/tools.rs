@@ -16,7 +16,9 @@ use std::time::Duration;
 use vmio_look::require::find_program;
 use vmio_node::{Exec, Node, Output};
 
+use super::build::fnv1a;
 use super::{Error, Result, file_error, identity, run};
+use crate::ours::{self, Own};
 
 /// Block size of the image in bytes: the page size, so that a page is one block.
 const BLOCK: u64 = 4096;
@@ -41,8 +43,8 @@ impl Tools {
     pub fn find(node: &dyn Node, programs: &[&'static str]) -> Result<Self> {
         let mut this = Self::default();
         for &name in programs {
-            let found = find_program(node.reader(), name).ok_or(Error::NoProgram { name });
-            match found.and_then(|program| this.add(node, place(&program)?, program)) {
+            let found = ours::program(node.reader(), name).ok_or(Error::NoProgram { name });
+            match found.and_then(|program| this.add(node, place_of(name, &program)?, program)) {
                 Ok(()) => {
                     let version = version(node, name).unwrap_or_else(|| "it tells no version".into());
                     this.programs.insert(name.to_owned(), version);
@@ -73,7 +75,13 @@ impl Tools {
     pub fn identity(&self) -> Result<String> {
         let mut text = format!("{:?}\n{:?}\n", self.programs, self.left_out);
         for (place, file) in &self.files {
-            text += &format!("{} {}\n", place.display(), identity(file)?);
+            // One of our own is the same wherever it was built.
+            let own = place.file_name().and_then(|name| Own::of_workload(name.to_str()?));
+            let identity = match own {
+                Some(_) => format!("{:032x}", fnv1a(&fs::read(file).map_err(file_error("read", file))?)),
+                None => identity(file)?,
+            };
+            text += &format!("{} {identity}\n", place.display());
         }
         Ok(text)
     }
@@ -103,9 +111,11 @@ impl Tools {
 
 /// What a program of this host says of its version, in one line; `None` where it says nothing.
 pub(crate) fn version(node: &dyn Node, name: &str) -> Option<String> {
+    let own = Own::of_workload(name).and_then(|own| own.on(node.reader()));
+    let program = own.map_or(name.to_owned(), |own| own.display().to_string());
     // Some know the word, and not the option.
     ["--version", "version", "-V"].iter().find_map(|&word| {
-        let asked = node.exec(&Exec::new(name).args([word]).limit(ASK_LIMIT)).ok().filter(Output::ok)?;
+        let asked = node.exec(&Exec::new(&program).args([word]).limit(ASK_LIMIT)).ok().filter(Output::ok)?;
         asked.out().lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     })
 }
@@ -143,6 +153,14 @@ fn extent(dir: &Path) -> Result<(u64, u64)> {
         }
     }
     Ok((blocks, entries))
+}
+
+/// Where a program goes below the guest's `/usr`: one of our own to the others, wherever it was built.
+fn place_of(name: &str, program: &Path) -> Result<PathBuf> {
+    match Own::of_workload(name) {
+        Some(own) => Ok(Path::new("bin").join(own.name)),
+        None => place(program),
+    }
 }
 
 /// Where a host file goes below the guest's `/usr`. `/bin`, `/lib`, `/lib64` and `/sbin` of the

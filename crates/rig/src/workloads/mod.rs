@@ -3,20 +3,22 @@
 //!
 //! A workload runs in **roles**, each with an **end**: the machine it is on, and a path there, an address or
 //! nothing. The last role is run to its end and gives the result; those before it serve it, and are started
-//! and waited for first ([`service`]).
+//! and waited for first ([`service`]). Where one of those knows the result, such as a receiver, what it says at its
+//! end is heard ([`Workload::hears`]).
 //!
 //! Adding a workload: a file with a type that implements [`Workload`], and its line in [`ALL`].
-//! Disk jobs that differ in size, depth, engine or page cache only need none: [`disk::family`] makes them
-//! from their names. [`find`] knows both.
+//! What differs in numbers only needs none: [`disk::family`] and [`net::family`] make jobs and streams from their
+//! names ([`FAMILIES`]). [`find`] knows all.
 
 use std::ops::Deref;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vmio_look::require::Requirement;
 use vmio_model::cell::Millis;
 use vmio_model::figure;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::{Sort, WorkloadName};
+use vmio_model::study::{Family, Sort, WorkloadName};
+use vmio_node::Output;
 
 pub mod disk;
 mod error;
@@ -47,6 +49,9 @@ pub const ALL: &[&dyn Workload] = &[
     &net::SOCKPERF_TCP,
     &openssl::AES_256_CBC,
 ];
+
+/// Workloads that are made from their names, beside those.
+pub const FAMILIES: &[Family] = &[disk::family::FAMILY, net::family::FAMILY];
 
 /// A workload.
 pub trait Workload: Sync {
@@ -83,6 +88,19 @@ pub trait Workload: Sync {
     /// # Errors
     /// When the tool fails, or says what it should not.
     fn run(&self, stage: &Stage) -> Result<WorkloadResult>;
+    /// How long those that serve may take to end by themselves once the last role has, where the result is in what
+    /// they say; `None`: they are ended, and nothing is read of them.
+    fn hears(&self) -> Option<Duration> {
+        None
+    }
+    /// The result of the last role with what those that served it said, in their order. Asked where [`Self::hears`]
+    /// says so.
+    ///
+    /// # Errors
+    /// When one of them fails, or says what it should not.
+    fn heard(&self, _stage: &Stage, result: WorkloadResult, _said: &[Output]) -> Result<WorkloadResult> {
+        Ok(result)
+    }
 }
 
 impl dyn Workload + '_ {
@@ -118,7 +136,11 @@ impl dyn Workload + '_ {
     /// When a role fails, or the figures are not those declared.
     pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
         let (traits, began) = (self.traits(), Instant::now());
-        let result = self.run(stage).map_err(|error| serving.blame(error));
+        let ran = self.run(stage).map_err(|error| serving.blame(error));
+        let result = match self.hears() {
+            Some(limit) => ran.and_then(|result| serving.hear(limit).and_then(|said| self.heard(stage, result, &said))),
+            None => ran,
+        };
         drop(serving);
         let result = result?;
         let longest = stage::allowed(began.elapsed().as_secs_f64().max(stage.seconds)).as_secs_f64();
@@ -138,12 +160,14 @@ fn plausible(seconds: f64, longest: f64) -> std::result::Result<(), String> {
     }
 }
 
-/// A workload that was found by its name: an entry of [`ALL`], or a job of [`family`].
+/// A workload that was found by its name: an entry of [`ALL`], or one of [`FAMILIES`].
 pub enum Found {
     /// One of [`ALL`].
     Entry(&'static dyn Workload),
-    /// Made from its name.
+    /// A job made from its name.
     Job(FioJob),
+    /// A stream of datagrams made from its name.
+    Stream(net::Udp),
 }
 
 impl Deref for Found {
@@ -153,6 +177,7 @@ impl Deref for Found {
         match self {
             Found::Entry(entry) => *entry,
             Found::Job(job) => job,
+            Found::Stream(stream) => stream,
         }
     }
 }
@@ -160,7 +185,9 @@ impl Deref for Found {
 /// The workload of that name.
 pub fn find(name: &str) -> Option<Found> {
     let entry = ALL.iter().copied().find(|w| w.traits().name == name).map(Found::Entry);
-    entry.or_else(|| Some(Found::Job(family::parse(name)?.ok()?.job())))
+    let job = || Some(Found::Job(family::parse(name)?.ok()?.job()));
+    let stream = || Some(Found::Stream(net::family::parse(name)?.ok()?));
+    entry.or_else(job).or_else(stream)
 }
 
 /// The names of [`ALL`] with what they work on, for the reader of studies.
@@ -176,6 +203,8 @@ pub fn traits_of(name: &str) -> Option<WorkloadTraits> {
 /// The programs that workloads run in guests, each once: what a guest's image takes from the host.
 pub fn programs() -> Vec<&'static str> {
     let mut all: Vec<&str> = ALL.iter().flat_map(|w| w.programs()).collect();
+    // Jobs run what entries run; streams have none among those.
+    all.extend(FAMILIES.iter().filter_map(|f| find(f.example)).flat_map(|w| w.programs().collect::<Vec<_>>()));
     all.sort_unstable();
     all.dedup();
     all
@@ -193,29 +222,40 @@ mod tests {
         for (i, workload) in ALL.iter().enumerate() {
             let traits = workload.traits();
             let name = &traits.name;
-            assert!(!name.contains([' ', ',', '/', '+', '&', '@', '~']), "{name}: cell keys use these characters");
             assert!(ALL[..i].iter().all(|w| w.traits().name != *name), "{name} twice");
-            assert!(!workload.about().is_empty() && workload.requirements().next().is_some(), "{name}");
             assert!(matches!(find(name), Some(Found::Entry(e)) if e.traits() == traits), "{name}");
-            assert_eq!(family::parse(name), None, "{name} has two meanings");
-            // It is judged by a figure of its own that has a ratio.
-            let judge = traits.judge().unwrap_or_else(|| panic!("{name} is judged by {}", traits.judged_by));
-            assert!(
-                judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(),
-                "{name}"
-            );
-            for (i, figure) in traits.figures.iter().enumerate() {
-                assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
-            }
-            // Roles have names of their own; what serves comes before what is run to its end.
-            let roles = workload.roles();
-            assert!(!roles.is_empty(), "{name}");
-            for (i, role) in roles.iter().enumerate() {
-                assert!(roles[..i].iter().all(|r| r.name != role.name), "{name}: role {} twice", role.name);
-                assert!(!role.programs.is_empty() && !role.requirements.is_empty(), "{name}: {}", role.name);
-            }
-            assert_eq!(workload.works_on() == Sort::Disk, workload.disk().is_some() && traits.disk.is_some(), "{name}");
+            assert!(FAMILIES.iter().all(|f| (f.recognise)(name).is_none()), "{name} has two meanings");
+            holds(*workload);
         }
-        assert!(programs().contains(&"fio") && programs().contains(&"dd"));
+        for family in FAMILIES {
+            let member = find(family.example).unwrap();
+            assert_eq!((member.traits().name.as_str(), member.works_on()), (family.example, family.works_on));
+            let families = FAMILIES.iter().filter(|f| (f.recognise)(family.example).is_some()).count();
+            assert_eq!((families, (family.recognise)(family.example)), (1, Some(Ok(()))), "{}", family.grammar);
+            holds(&*member);
+        }
+        assert!(["fio", "dd", "vmio-udp"].iter().all(|program| programs().contains(program)));
+    }
+
+    /// What every workload says of itself.
+    fn holds(workload: &dyn Workload) {
+        let traits = workload.traits();
+        let name = &traits.name;
+        assert!(!name.contains([' ', ',', '/', '+', '&', '@', '~']), "{name}: cell keys use these characters");
+        assert!(!workload.about().is_empty() && workload.requirements().next().is_some(), "{name}");
+        // It is judged by a figure of its own that has a ratio.
+        let judge = traits.judge().unwrap_or_else(|| panic!("{name} is judged by {}", traits.judged_by));
+        assert!(judge.compared == Compared::Ratio && judge.form != Form::Series && judge.labels.is_empty(), "{name}");
+        for (i, figure) in traits.figures.iter().enumerate() {
+            assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
+        }
+        // Roles have names of their own; what serves comes before what is run to its end.
+        let roles = workload.roles();
+        assert!(!roles.is_empty(), "{name}");
+        for (i, role) in roles.iter().enumerate() {
+            assert!(roles[..i].iter().all(|r| r.name != role.name), "{name}: role {} twice", role.name);
+            assert!(!role.programs.is_empty() && !role.requirements.is_empty(), "{name}: {}", role.name);
+        }
+        assert_eq!(workload.works_on() == Sort::Disk, workload.disk().is_some() && traits.disk.is_some(), "{name}");
     }
 }

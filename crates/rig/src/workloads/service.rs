@@ -140,6 +140,14 @@ impl Serving {
         error
     }
 
+    /// What they say until they end by themselves, in the order in which they were started. One that does not within the
+    /// time is killed, and ended so.
+    pub(super) fn hear(&mut self, limit: Duration) -> Result<Vec<Output>> {
+        let until = Instant::now() + limit;
+        let left = || Some(until.saturating_duration_since(Instant::now()));
+        self.servers.iter_mut().map(|server| Ok(server.process.wait(left())?)).collect()
+    }
+
     fn stop(&mut self) {
         while let Some(mut server) = self.servers.pop() {
             // One that has ended by itself is ended.

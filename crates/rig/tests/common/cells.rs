@@ -39,7 +39,7 @@ fn names() -> Names {
         nics: nics::ALL.iter().map(|n| n.name().to_owned()).collect(),
         settings: settings::names(),
         workloads: workloads::names(),
-        workload_family: Some(workloads::family::FAMILY),
+        workload_families: workloads::FAMILIES.to_vec(),
         traits: Some(workloads::traits_of),
     }
 }

@@ -87,8 +87,11 @@ fn abilities() -> Vec<Ability> {
     for w in workloads::ALL {
         add("workload", &w.traits().name, w.about(), w.requirements().collect(), true);
     }
-    for (name, about, requirements) in workloads::family::KINDS {
-        add("workload", name, about, listed(requirements), true);
+    // Disks are measured without streams of datagrams.
+    for (kinds, needed) in [(workloads::family::KINDS, true), (workloads::net::family::KINDS, false)] {
+        for (name, about, requirements) in kinds {
+            add("workload", name, about, listed(requirements), needed);
+        }
     }
     let about = "disk use by process, for `vmio top`";
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);

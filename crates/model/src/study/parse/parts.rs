@@ -111,7 +111,7 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some(options)
     }
 
-    /// A workload: one of the list, or of the family. It works on a subject of this sort.
+    /// A workload: one of the list, or of a family. It works on a subject of this sort.
     pub(super) fn workload(
         &mut self,
         item: &Spanned<DeValue<'_>>,
@@ -124,21 +124,20 @@ impl Reader<'_> {
             self.wrong_type(&item.span(), path, "a string", item.get_ref());
             return None;
         };
-        let what = match (names.works_on(name), names.workload_family) {
-            (Some(works_on), _) => match on.filter(|on| *on != works_on) {
+        let what = match names.works_on(name) {
+            Some(works_on) => match on.filter(|on| *on != works_on) {
                 None => return Some(name.to_string()),
                 Some(on) => format!("`{name}` works on {}, not on {}", works_on.word(), on.word()),
             },
-            (None, None) => format!("unknown entry `{name}`{}", hint(name, &words)),
-            (None, Some(family)) => match (family.recognise)(name) {
-                Some(Err(why)) => format!("`{name}`: {why} ({})", family.grammar),
-                _ => format!(
-                    "unknown entry `{name}`{}, and {} like {}",
-                    hint(name, &words),
-                    family.grammar,
-                    family.example
-                ),
-            },
+            None => {
+                let families = || names.workload_families.iter();
+                let meant = families().find_map(|family| match (family.recognise)(name)? {
+                    Err(why) => Some(format!("`{name}`: {why} ({})", family.grammar)),
+                    Ok(()) => None,
+                });
+                let others: String = families().map(|f| format!(", and {} like {}", f.grammar, f.example)).collect();
+                meant.unwrap_or_else(|| format!("unknown entry `{name}`{}{others}", hint(name, &words)))
+            }
         };
         self.problem(&item.span(), path, what);
         None

@@ -1,10 +1,13 @@
 //! What runs over a path of a network.
 
+pub mod family;
 pub(super) mod iperf3;
 mod sockperf;
+mod udp;
 
 pub use iperf3::{TCP as IPERF3_TCP, TCP_REVERSE as IPERF3_TCP_REVERSE, UDP as IPERF3_UDP};
 pub use sockperf::TCP as SOCKPERF_TCP;
+pub use udp::{RECEIVER, SENDER, Udp};
 
 use super::{End, Error, Result};
 

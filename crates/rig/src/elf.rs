@@ -1,4 +1,4 @@
-//! The little of ELF that an image needs: sections of a kernel module (its `.modinfo`) and
+//! The little of ELF that images and programs of our own need: sections of a kernel module (its `.modinfo`) and
 //! notes of a kernel (whether it can be booted by PVH). 64-bit little-endian only, which is what
 //! x86-64 and arm64 use. Follows elf(5).
 
@@ -100,7 +100,7 @@ pub fn boots_by_pvh(kernel: &[u8]) -> bool {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A module-like ELF file: a null section, the section asked for, and the names.

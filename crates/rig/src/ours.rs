@@ -1,0 +1,120 @@
+//! vmio's own static programs, and where they are: the agent, which is the init of its guests, and the generator of
+//! datagrams, which runs at both ends of a path. `make agent` builds both.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use vmio_node::{Reader, find_program, udp};
+
+use crate::elf;
+
+/// Where `make` builds them, below the directory `target`.
+const BUILT: &str = "x86_64-unknown-linux-gnu/agent";
+const INSTALLED: [&str; 2] = ["/usr/lib/vmio", "/usr/local/lib/vmio"];
+
+/// A static program of vmio's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// Its name.
+    pub name: &'static str,
+    /// The variable that names its file.
+    pub variable: &'static str,
+}
+
+/// The init of guests.
+pub const AGENT: Own = Own { name: "vmio-agent", variable: "VMIO_AGENT" };
+/// The generator of datagrams and its receiver.
+pub const UDP: Own = Own { name: udp::PROGRAM, variable: "VMIO_UDP" };
+
+/// What workloads run of them.
+const WORKING: [Own; 1] = [UDP];
+
+impl Own {
+    /// The one of that name that workloads run.
+    pub fn of_workload(name: &str) -> Option<Own> {
+        WORKING.into_iter().find(|own| own.name == name)
+    }
+
+    /// Where it is on this host: the file that its variable names, else beside the running program, else in the
+    /// directory of cargo that the program was built into, else where it is installed. Beside a program in
+    /// `target/debug` there may be one of `cargo test`, which is not static: one that is goes first.
+    ///
+    /// # Errors
+    /// Where it was looked for.
+    pub fn find(&self, reader: &dyn Reader) -> Result<PathBuf, Vec<PathBuf>> {
+        let tried = match env::var_os(self.variable) {
+            Some(path) => vec![PathBuf::from(path)],
+            None => self.candidates(&env::current_exe().unwrap_or_default()),
+        };
+        choose(reader, &tried).ok_or(tried)
+    }
+
+    /// Where it is on a machine that may be a guest, which has it in its `PATH`.
+    pub fn on(&self, reader: &dyn Reader) -> Option<PathBuf> {
+        self.find(reader).ok().or_else(|| find_program(reader, self.name))
+    }
+
+    fn candidates(&self, exe: &Path) -> Vec<PathBuf> {
+        let beside = exe.parent().map(Path::to_owned);
+        // target/debug/vmio, target/debug/deps/test-…
+        let built = exe.ancestors().skip(2).take(2).map(|a| a.join(BUILT));
+        beside.into_iter().chain(built).chain(INSTALLED.map(PathBuf::from)).map(|dir| dir.join(self.name)).collect()
+    }
+}
+
+/// A program that workloads run, of vmio's own or the host's.
+pub fn program(reader: &dyn Reader, name: &str) -> Option<PathBuf> {
+    match Own::of_workload(name) {
+        Some(own) => own.on(reader),
+        None => find_program(reader, name),
+    }
+}
+
+/// The first that is static, else the first that is there, so that its fault can be told.
+fn choose(reader: &dyn Reader, tried: &[PathBuf]) -> Option<PathBuf> {
+    let there = || tried.iter().filter(|p| matches!(reader.stat(p), Ok(Some(found)) if found.is_file()));
+    let fit = |p: &&PathBuf| reader.read(p).is_ok_and(|program| elf::is_static(&program));
+    there().find(fit).or_else(|| there().next()).cloned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::fs;
+
+    use vmio_node::{Fake, Local, Node};
+
+    use super::*;
+
+    #[test]
+    fn looks_beside_the_program_and_where_it_was_built() {
+        for own in [AGENT, UDP] {
+            let list = own.candidates(Path::new("/src/vmio/target/debug/deps/test-1"));
+            assert_eq!(list[0], Path::new("/src/vmio/target/debug/deps").join(own.name));
+            assert!(list.contains(&Path::new("/src/vmio/target").join(BUILT).join(own.name)), "{list:?}");
+            let list = own.candidates(Path::new("/cache/debug/vmio"));
+            assert!(list.contains(&Path::new("/cache").join(BUILT).join(own.name)), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn a_static_one_goes_before_one_that_is_not() {
+        let local = Local::new();
+        let dir = tempfile::tempdir().unwrap();
+        let (dynamic, fixed) = (dir.path().join("a"), dir.path().join("b"));
+        fs::copy(env::current_exe().unwrap(), &dynamic).unwrap();
+        let both = [dir.path().join("missing"), dynamic.clone(), fixed.clone()];
+        assert_eq!(choose(local.reader(), &both), Some(dynamic));
+        fs::write(&fixed, elf::tests::elf_with_section("x", b"")).unwrap();
+        assert_eq!(choose(local.reader(), &both), Some(fixed));
+        assert_eq!(choose(local.reader(), &both[..1]), None);
+    }
+
+    #[test]
+    fn a_guest_has_it_in_its_path() {
+        let guest = Fake::new("guest0").installed("vmio-udp").installed("fio");
+        assert_eq!(program(&guest, "vmio-udp"), Some("/usr/bin/vmio-udp".into()));
+        assert_eq!(program(&guest, "fio"), Some("/usr/bin/fio".into()));
+        assert_eq!(program(&Fake::new("bare"), "vmio-udp"), None);
+    }
+}
