@@ -131,6 +131,36 @@ fn where_nobody_receives_nothing_is_taken_for_sent_for_ever() {
 }
 
 #[test]
+fn a_sender_that_greets_begins_when_it_is_answered() {
+    let receiver = Receiver::start("127.0.0.1", &["--senders", "1"]);
+    let sent = receiver.send(&["--rate", "1000000", "--bytes", "500", "--seconds", "0.2", "--greet", "10"]);
+    let received = receiver.end();
+    accounted(&sent, &received);
+    assert!(received.greetings >= 1 && received.strangers == 0, "{received:?}");
+
+    // One that comes up meanwhile is waited for, one that does not is told.
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let sends = |greet: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["send", "127.0.0.1", &port, "--rate", "1000000", "--bytes", "500", "--seconds", "0.2"]);
+        command.args(["--greet", greet]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let output = sends("0.1").wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("the receiver at 127.0.0.1 port {port} does not answer");
+    assert!(output.status.code() == Some(1) && said.contains(&expected), "{said}");
+    let early = sends("60");
+    let receiver = Command::new(PROGRAM)
+        .args(["receive", "127.0.0.1", &port, "--seconds", "60", "--senders", "1"])
+        .output()
+        .unwrap();
+    let sent: SendReport = serde_json::from_slice(&early.wait_with_output().unwrap().stdout).unwrap();
+    let text = String::from_utf8(receiver.stdout).unwrap();
+    accounted(&sent, &serde_json::from_str(text.lines().last().unwrap()).unwrap());
+    assert_eq!(sent.never_sent.refused, 0);
+}
+
+#[test]
 fn a_rate_that_no_machine_sends_ends_all_the_same() {
     let receiver = Receiver::start("127.0.0.1", &["--senders", "1", "--quiet", "2"]);
     let sent = receiver.send(&["--rate", "100000000000", "--bytes", "64", "--seconds", "0.2"]);

@@ -58,6 +58,14 @@ fn is_plausible(sample: &Sample) {
     let sent = moved / (1.0 - figure("loss").unwrap_or(0.0));
     let repeats = sample.cell.settings.contains_key("rate");
     assert!(repeats || carried.0 < sent * 1.25, "{key}: {} bytes on the wire, {sent} sent", carried.0);
+    if workload.starts_with("udp-") {
+        let (sender, receiver) = (&sample.result.raw["sender"], &sample.result.raw["receiver"]["senders"][0]);
+        let number = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {}", sample.result.raw));
+        assert_eq!(number(&receiver["received"]) + number(&receiver["lost"]), number(&sender["sent"]), "{key}");
+        assert!(carried.1 >= moved / 1472.0, "{key}: {} packets on the wire, {moved} bytes arrived", carried.1);
+        // A guest has a clock of its own, and its processes are root's.
+        assert!(receiver["delay_on_one_clock"].is_null() && sender["real_time"] == true, "{key}: {sender} {receiver}");
+    }
     if workload == "iperf3-udp" {
         let packets = moved / 1472.0;
         assert!(figure("jitter").unwrap() > 0.0 && (0.0..1.0).contains(&figure("loss").unwrap()), "{key}");
@@ -75,7 +83,7 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
     let text = "baseline = 'none'\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net', 'e1000'] }\n\
-        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp']\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp', 'udp-2mbit-1472']\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
         workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n\
@@ -84,11 +92,18 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         workloads = ['iperf3-tcp']\nsettings = { rate = ['20mbit'] }\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     assert_eq!(planned.skipped, []);
-    let mut boots = 0;
+    let (mut boots, mut void) = (0, 0);
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
         boots += u32::from(matches!(event, Event::Boot(_)));
+        if let Event::Retry(cell, why) | Event::GaveUp(cell, why) = event {
+            // A guest on a busy host may not send on time, and then must not be measured.
+            assert!(cell.workload().starts_with("udp-") && why.contains("the run is void"), "{}: {why}", cell.key());
+            println!("{}: {why}", cell.key());
+            void += 1;
+        }
     });
-    assert_eq!((run.skipped.as_slice(), boots, run.samples.len()), ([].as_slice(), 1, 10), "all of it in one boot");
+    assert_eq!(run.skipped.len() + run.samples.len(), 12);
+    assert!(void > 0 || (boots, run.samples.len()) == (1, 12), "all of it in one boot: {:?}", run.skipped);
     for sample in &run.samples {
         is_plausible(sample);
         let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
@@ -116,7 +131,7 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
     let (limited, free) = (rate("rate"), rate("mtu"));
     println!("{limited} bit/s with a rate, {free} without");
     assert!((1e6..=21e6).contains(&limited), "{limited}");
-    for name in ["iperf3", "sockperf"] {
+    for name in ["iperf3", "sockperf", "vmio-udp"] {
         assert!(run.environment.programs.contains_key(name), "{:?}", run.environment.programs);
     }
     let bandwidth = run.workloads.iter().find(|w| w.name == "iperf3-udp").unwrap();

@@ -119,6 +119,7 @@ fn every_network_carries_a_stream_or_says_that_it_is_void() {
                 let count = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {}", result.raw));
                 let never: u64 = sender["never_sent"].as_object().unwrap().values().map(count).sum();
                 assert_eq!(count(&sender["scheduled"]), count(&sender["sent"]) + never, "{name} {stream}: {sender}");
+                assert!(count(&receiver["greetings"]) >= 1, "{name} {stream}: {receiver}");
                 let [mine] = receiver["senders"].as_array().unwrap().as_slice() else { panic!("{receiver}") };
                 let (received, lost) = (count(&mine["received"]), count(&mine["lost"]));
                 assert_eq!(received + lost, count(&sender["sent"]), "{name} {stream}: {mine}");

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0 to 3 | `vmU1` |
-//! | 4 | 0: a packet of the schedule; 1: the end, whose sequence number is how many were sent |
+//! | 4 | 0: a packet of the schedule; 1: the end, whose sequence number is how many were sent; 2: a greeting; 3: its answer |
 //! | 5 to 7 | zero |
 //! | 8 to 15 | the sender, a random number |
 //! | 16 to 23 | sequence number among those that were sent, from 0 |
@@ -25,6 +25,10 @@ pub enum Kind {
     Data,
     /// The end: how many were sent.
     End,
+    /// Asks whether the receiver is there, before the schedule begins.
+    Greeting,
+    /// It is: the greeting as it came, with this kind.
+    Answer,
 }
 
 /// A packet's header.
@@ -44,12 +48,15 @@ pub struct Packet {
     pub clock: u64,
 }
 
+/// What each is on the wire, by its place.
+const KINDS: [Kind; 4] = [Kind::Data, Kind::End, Kind::Greeting, Kind::Answer];
+
 impl Packet {
     /// Its header as it is sent.
     pub fn header(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = u8::from(self.kind == Kind::End);
+        bytes[4] = self.kind as u8;
         for (at, field) in [self.sender, self.sequence, self.due_ns, self.sent_ns, self.clock].into_iter().enumerate() {
             bytes[8 + 8 * at..16 + 8 * at].copy_from_slice(&field.to_be_bytes());
         }
@@ -59,11 +66,8 @@ impl Packet {
     /// What arrived, if it is a packet of the generator.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
-        let kind = match header[4..8] {
-            [0, 0, 0, 0] => Kind::Data,
-            [1, 0, 0, 0] => Kind::End,
-            _ => return None,
-        };
+        let [kind, 0, 0, 0] = header[4..8] else { return None };
+        let kind = *KINDS.get(usize::from(kind))?;
         let field = |at: usize| header[8 + 8 * at..].first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         (header[..4] == MAGIC).then_some(Self {
             kind,
@@ -85,9 +89,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(fields in any::<[u64; 5]>(), end in any::<bool>(), more in 0usize..100) {
+        fn what_is_written_is_read(fields in any::<[u64; 5]>(), kind in 0usize..4, more in 0usize..100) {
             let [sender, sequence, due_ns, sent_ns, clock] = fields;
-            let kind = if end { Kind::End } else { Kind::Data };
+            let kind = KINDS[kind];
             let packet = Packet { kind, sender, sequence, due_ns, sent_ns, clock };
             let mut bytes = packet.header().to_vec();
             bytes.resize(HEADER_BYTES + more, 0);

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, getsockname, recv, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recvfrom, sendto, socket_with,
+    sockopt,
+};
 
 use super::packet::MOST_BYTES;
 use super::report::ReceiveReport;
@@ -106,8 +109,15 @@ impl Receiver {
     fn drain(&self, tally: &mut Tally, buffer: &mut [u8]) -> io::Result<bool> {
         let before = tally.datagrams();
         for _ in 0..AT_ONCE {
-            match recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, length)) => tally.add(&buffer[..length.min(MOST_BYTES + 1)], clock::now_ns()),
+            match recvfrom(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Ok((_, length, from)) => {
+                    let answer = tally.add(&buffer[..length.min(MOST_BYTES + 1)], clock::now_ns());
+                    if let Some((answer, from)) = answer.zip(from) {
+                        // No longer than what it answers. One that is not taken is as one that is lost.
+                        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+                        let _ = sendto(&self.socket, &answer.header(), flags, &from);
+                    }
+                }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
                 Err(other) => return Err(other.into()),

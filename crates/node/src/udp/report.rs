@@ -80,10 +80,12 @@ impl SendReport {
 pub struct ReceiveReport {
     /// Seconds from when it had its port to its end.
     pub seconds: f64,
-    /// Datagrams in all: those of `senders`, `ends`, `strangers` and `untracked` together.
+    /// Datagrams in all: those of `senders`, `ends`, `greetings`, `strangers` and `untracked` together.
     pub datagrams: u64,
     /// Datagrams that say how many a sender sent.
     pub ends: u64,
+    /// Datagrams that ask whether the receiver is there. Each was answered.
+    pub greetings: u64,
     /// Datagrams that are no packets of a generator.
     pub strangers: u64,
     /// Packets of more senders than are told apart (64).

@@ -8,10 +8,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, connect, send, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with};
 
 use super::packet::{HEADER_BYTES, Kind, Packet};
 use super::report::{NeverSent, SendReport};
@@ -21,6 +22,8 @@ use crate::machine::poll_for;
 
 /// The shortest sleep.
 pub const BATCH_NS: u64 = 100_000;
+/// Between two greetings.
+const GREET_AGAIN: Duration = Duration::from_millis(20);
 /// Between the packets that tell the end: the first goes at once, and each is as likely to be lost as any other.
 const ENDS_AFTER_MS: [u64; 6] = [0, 5, 10, 20, 40, 80];
 
@@ -35,6 +38,9 @@ pub struct Job {
     pub schedule: Schedule,
     /// Whether it waits where the socket's buffer is full, instead of going on without the packet.
     pub waits: bool,
+    /// How long it may take until the receiver answers a greeting, which is when the schedule begins; `None`: it begins
+    /// at once.
+    pub greet_ns: Option<u64>,
 }
 
 /// Why the kernel did not take a packet.
@@ -202,14 +208,39 @@ impl Wire for Line {
         let left = until_ns.saturating_sub(self.now_ns());
         let mut fds = [PollFd::new(&self.socket, PollFlags::OUT)];
         // Whatever it says, the packet is tried again.
-        let _ = poll_for(&mut fds, Some(std::time::Duration::from_nanos(left)));
+        let _ = poll_for(&mut fds, Some(Duration::from_nanos(left)));
     }
+}
+
+/// Asks until the receiver answers: until then links may be down and addresses not resolved, and what is sent is lost
+/// though the path is sound.
+fn greet(line: &mut Line, to: SocketAddr, within_ns: u64) -> io::Result<()> {
+    let began = clock::now_ns();
+    let mut buffer = [0; HEADER_BYTES];
+    for number in 0.. {
+        // One that fails is repeated.
+        let _ = line.put(Packet { sequence: number, ..line.packet(Kind::Greeting, 0, 0, 0) }, HEADER_BYTES);
+        poll_for(&mut [PollFd::new(&line.socket, PollFlags::IN)], Some(GREET_AGAIN))?;
+        while let Ok((_, length)) = recv(&line.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            let answer = Packet::read(&buffer[..length.min(HEADER_BYTES)]);
+            if answer.is_some_and(|answer| answer.kind == Kind::Answer && answer.sender == line.sender) {
+                return Ok(());
+            }
+        }
+        if clock::now_ns() - began >= within_ns {
+            break;
+        }
+        // An error is told at once, where nobody has the port.
+        clock::sleep_until(began + (number + 1) * GREET_AGAIN.as_nanos() as u64);
+    }
+    let text = format!("the receiver at {} port {} does not answer", to.ip(), to.port());
+    Err(io::Error::new(io::ErrorKind::TimedOut, text))
 }
 
 /// Sends all of it, and then a few times how many they were.
 ///
 /// # Errors
-/// When there is no socket to send from.
+/// When there is no socket to send from, or the receiver does not answer.
 pub fn run(job: &Job) -> io::Result<SendReport> {
     let family = if job.to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
@@ -224,6 +255,10 @@ pub fn run(job: &Job) -> io::Result<SendReport> {
         sender: u64::from_ne_bytes(name),
         clock: clock::which(),
     };
+    if let Some(within_ns) = job.greet_ns {
+        greet(&mut line, job.to, within_ns)?;
+        line.start_ns = clock::now_ns();
+    }
     let counts = drive(&job.schedule, job.waits, &mut line);
     let length_ns = job.schedule.length_ns();
     while line.now_ns() < length_ns {

@@ -27,6 +27,7 @@ pub struct Tally {
     senders: BTreeMap<u64, Sender>,
     datagrams: u64,
     ends: u64,
+    greetings: u64,
     strangers: u64,
     untracked: u64,
 }
@@ -154,16 +155,25 @@ impl Tally {
     /// Nothing yet, for a receiver with this clock.
     pub fn new(clock: u64) -> Self {
         let (began_ns, senders) = (None, BTreeMap::new());
-        Self { clock, window_ns: WINDOW_NS, began_ns, senders, datagrams: 0, ends: 0, strangers: 0, untracked: 0 }
+        let (datagrams, ends, greetings, strangers, untracked) = Default::default();
+        Self { clock, window_ns: WINDOW_NS, began_ns, senders, datagrams, ends, greetings, strangers, untracked }
     }
 
-    /// A datagram arrived.
-    pub fn add(&mut self, bytes: &[u8], now_ns: u64) {
+    /// A datagram arrived: its answer, where it is a greeting.
+    pub fn add(&mut self, bytes: &[u8], now_ns: u64) -> Option<Packet> {
         self.datagrams += 1;
-        let Some(packet) = Packet::read(bytes) else {
-            self.strangers += 1;
-            return;
-        };
+        match Packet::read(bytes) {
+            Some(greeting) if greeting.kind == Kind::Greeting => {
+                self.greetings += 1;
+                return Some(Packet { kind: Kind::Answer, ..greeting });
+            }
+            Some(packet) if packet.kind != Kind::Answer => self.count(packet, bytes.len() as u64, now_ns),
+            _ => self.strangers += 1,
+        }
+        None
+    }
+
+    fn count(&mut self, packet: Packet, bytes: u64, now_ns: u64) {
         if !self.senders.contains_key(&packet.sender) && self.senders.len() >= MOST_SENDERS {
             self.untracked += 1;
             return;
@@ -191,7 +201,7 @@ impl Tally {
             }
         }
         sender.received += 1;
-        sender.bytes += bytes.len() as u64;
+        sender.bytes += bytes;
         if packet.clock == self.clock && self.clock != 0 && packet.sent_ns <= now_ns {
             sender.delays.add(now_ns - packet.sent_ns);
         }
@@ -202,7 +212,7 @@ impl Tally {
             if sender.windows.len() <= window {
                 sender.windows.resize(window + 1, 0);
             }
-            sender.windows[window] += bytes.len() as u64;
+            sender.windows[window] += bytes;
         }
     }
 
@@ -233,6 +243,7 @@ impl Tally {
             seconds: seconds(now_ns.saturating_sub(bound_ns)),
             datagrams: self.datagrams,
             ends: self.ends,
+            greetings: self.greetings,
             strangers: self.strangers,
             untracked: self.untracked,
             buffer_drops,

@@ -29,7 +29,7 @@ fn add(tally: &mut Tally, packet: Packet, now_ns: u64) {
 fn identities(report: &ReceiveReport) {
     let of = |field: fn(&SenderReport) -> u64| report.senders.iter().map(field).sum::<u64>();
     let packets = of(|s| s.received) + of(|s| s.duplicates) + of(|s| s.too_old);
-    assert_eq!(report.datagrams, packets + report.ends + report.strangers + report.untracked);
+    assert_eq!(report.datagrams, packets + report.ends + report.greetings + report.strangers + report.untracked);
     for sender in &report.senders {
         assert_eq!(sender.received + sender.lost, sender.sent, "{sender:?}");
         assert!(sender.reordered <= sender.received, "{sender:?}");
@@ -60,6 +60,19 @@ fn losses_at_the_end_are_known_from_the_sender_alone() {
     add(&mut tally, packet(9, 20, 1000), 4000);
     let report = tally.report(0, SECOND_NS, None);
     assert_eq!((report.senders[0].sent, report.senders[0].sent_is_told), (21, false));
+    identities(&report);
+}
+
+#[test]
+fn a_greeting_is_answered_and_makes_no_sender() {
+    let mut tally = Tally::new(CLOCK);
+    let greeting = Packet { kind: Kind::Greeting, ..packet(9, 3, 1000) };
+    let answer = Packet { kind: Kind::Answer, ..greeting };
+    assert_eq!(tally.add(&greeting.header(), 2000), Some(answer));
+    assert_eq!(tally.add(&answer.header(), 2000), None, "two receivers do not answer each other");
+    assert_eq!(tally.add(&packet(9, 0, 0).header(), 2000), None);
+    let report = tally.report(0, 1, None);
+    assert_eq!((report.greetings, report.strangers, report.senders.len()), (1, 1, 1));
     identities(&report);
 }
 
@@ -122,10 +135,11 @@ fn delivered() -> impl Strategy<Value = (u64, Vec<u64>)> {
 /// Anything: packets with any field, cut ones, other bytes.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let field = || prop_oneof![0u64..4, any::<u64>(), Just(u64::MAX), Just(MEMORY), Just(MEMORY + 1)];
-    let fields = (0u64..200, field(), field(), prop_oneof![Just(CLOCK), any::<u64>()], any::<bool>());
+    let fields = (0u64..200, field(), field(), prop_oneof![Just(CLOCK), any::<u64>()], 0usize..4);
+    let kinds = [Kind::Data, Kind::End, Kind::Greeting, Kind::Answer];
     prop_oneof![
-        8 => (fields, 40usize..100).prop_map(|((sender, sequence, sent_ns, clock, ends), length)| {
-            let kind = if ends { Kind::End } else { Kind::Data };
+        8 => (fields, 40usize..100).prop_map(move |((sender, sequence, sent_ns, clock, kind), length)| {
+            let kind = kinds[kind];
             let mut bytes = Packet { kind, clock, ..packet(sender, sequence, sent_ns) }.header().to_vec();
             bytes.resize(length, 0);
             bytes

@@ -31,6 +31,8 @@ const PORT: u16 = 5401;
 const LATE_MOST: f64 = 0.01;
 /// How long a receiver that was told no end stays where nothing comes any more.
 const QUIET: &str = "2";
+/// How many seconds a path may take until it carries anything: a guest's link may just have come up.
+const GREETED_WITHIN: &str = "10";
 /// How long after the sender it may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
@@ -186,6 +188,7 @@ impl Workload for Udp {
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let (end, receiver) = (stage.end(SENDER)?, address(PROGRAM, stage.end(RECEIVER)?)?);
         let told = [
+            ("--greet", GREETED_WITHIN.to_owned()),
             ("--rate", self.rate_bits.to_string()),
             ("--bytes", self.bytes.to_string()),
             ("--seconds", stage.seconds.to_string()),

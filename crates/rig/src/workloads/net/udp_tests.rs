@@ -53,8 +53,9 @@ fn received(packets: u64, over: f64) -> ReceiveReport {
     let other = SenderReport { sender: "0000000000000001".into(), received: 7, bytes: 7, ..mine.clone() };
     ReceiveReport {
         seconds: 3.0,
-        datagrams: packets + 6,
+        datagrams: packets + 7,
         ends: 6,
+        greetings: 1,
         strangers: 0,
         untracked: 0,
         buffer_drops: Some(0),
