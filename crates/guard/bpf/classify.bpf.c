@@ -149,6 +149,32 @@ static __always_inline void count(struct __sk_buff *skb, const struct tenant *te
 	add(&counts->wire_bytes, full * wire(tenant, header + size) + (rest ? wire(tenant, header + rest) : 0));
 }
 
+/* By the index of an uplink: the classid of the host's own traffic there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, __u32);
+} uplinks SEC(".maps");
+
+/* What leaves by an uplink, before its queues. What came in nowhere is the host's own, whatever priority its
+ * programs have set; what came in somewhere keeps the class that it got there, and any other priority (a router's,
+ * from the TOS) counts for nothing. */
+SEC("tcx/egress")
+int leave(struct __sk_buff *skb)
+{
+	__u32 index = skb->ifindex;
+	__u32 *host = bpf_map_lookup_elem(&uplinks, &index);
+
+	if (!host)
+		return TC_ACT_UNSPEC;
+	if (!skb->ingress_ifindex)
+		skb->priority = *host;
+	else if ((skb->priority ^ *host) >> 16)
+		skb->priority = 0;
+	return TC_ACT_UNSPEC;
+}
+
 SEC("tcx/ingress")
 int classify(struct __sk_buff *skb)
 {

@@ -200,10 +200,11 @@ impl Running {
         }
         let seen = |(now, before): (&Count, &Count)| {
             let passed = now.passed_bytes.checked_sub(before.passed_bytes)?.saturating_mul(8);
-            let dropped = now.dropped_bytes.checked_sub(before.dropped_bytes)?.saturating_mul(8);
+            let dropped = now.dropped_packets.checked_sub(before.dropped_packets)?;
             let waiting = now.waiting_bytes.saturating_sub(before.waiting_bytes).saturating_mul(8);
             let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
-            Some(Seen { offered: passed.saturating_add(dropped).saturating_add(waiting), passed, held_back })
+            // How long what was dropped was nobody counts.
+            Some(Seen { offered: passed.saturating_add(waiting), passed, held_back })
         };
         self.last.iter().zip(&before).map(seen).collect()
     }

@@ -66,6 +66,8 @@ pub const HOST_NUMBER: u16 = 2;
 pub const DEFAULT_NUMBER: u16 = 3;
 /// First number of an interface.
 const FIRST_NUMBER: u16 = 16;
+/// The last one: planes name queues after it, and the kernel has other uses for what lies above.
+pub const LAST_NUMBER: u16 = 0x39ff;
 
 /// Which number each interface has. An interface that was made anew under an old number or name is another one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -83,13 +85,13 @@ impl Numbers {
         let mut given: BTreeMap<(u32, String), u16> =
             interfaces.iter().filter_map(|i| Some((key(i), *self.given.get(&key(i))?))).collect();
         let taken: BTreeSet<u16> = given.values().copied().collect();
-        let mut free = (FIRST_NUMBER..u16::MAX).filter(|n| !taken.contains(n));
+        let mut free = (FIRST_NUMBER..=LAST_NUMBER).filter(|n| !taken.contains(n));
         for interface in interfaces {
             if given.contains_key(&key(interface)) {
                 continue;
             }
             let Some(number) = free.next() else {
-                let most = u16::MAX - FIRST_NUMBER;
+                let most = LAST_NUMBER - FIRST_NUMBER + 1;
                 return Err(Refusal(vec![format!(
                     "more than {most} interfaces: let fewer match, the rest share `default`"
                 )]));
@@ -138,6 +140,10 @@ pub fn desired(
             let Some(pool) = Pool::of(policy, uplink, direction, here().map(|(i, e, _)| (i.name.as_str(), *e))) else {
                 continue;
             };
+            // Where nobody's receiving is limited there is nothing to share.
+            if direction == Direction::GuestRx && here().next().is_none() {
+                continue;
+            }
             let mut interfaces = here();
             let seat = |seat: &vmio_model::policy::pool::Seat| {
                 let found = if seat.who == Who::Interface { interfaces.next() } else { None };

@@ -7,4 +7,5 @@ mod common;
 mod root_classifier;
 mod root_htb;
 mod root_ifb;
+mod root_plane;
 mod root_shares;

@@ -5,7 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::common::bed::{Bed, SINK, bed, ready, send, send_sized};
+use crate::common::bed::{Bed, SINK, bed, plug, ready, send, send_sized};
 use crate::common::{apart, run, three, tree, until};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant, Way};
 use vmio_guard::planes::linux::htb::classid;
@@ -132,6 +132,52 @@ fn what_others_have_at_clsact_stays() {
         classifier.detach(&mut bed.netlink, &at).unwrap();
         assert_eq!(htb::settings(&mut bed.netlink, &at).unwrap(), before);
     });
+}
+
+fn attached_anew(way: Way) {
+    apart(|| {
+        let mut bed = bed(1);
+        let (uplink, at) = (bed.uplink.clone(), bed.tenants[0].device.clone());
+        htb::put(&mut bed.netlink, &uplink, &tree(&three()), false).unwrap();
+        ready(&mut bed, DEFAULT);
+        let mut classifier = Classifier::load().unwrap();
+        let told = tenant(&bed);
+        classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
+        // QEMU restarts, and the new interface has the index of the old one.
+        run(&[&format!("ip link del {at}")]);
+        plug(1, &bed.tenants[0].namespace, &format!(" index {}", at.index));
+        classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
+        let web = packets(&mut bed, &uplink, WEB);
+        until("a packet of the new interface in its class", || {
+            bed.tenants[0].namespace.inside(|| send(1));
+            packets(&mut bed, &uplink, WEB) > web
+        });
+        assert!(classifier.counts(&at).unwrap().packets > 0);
+        if way == Way::Clsact {
+            run(&[&format!("tc filter del dev {at} ingress")]);
+            classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
+            assert!(classifier.counts(&at).unwrap().packets < 20, "it counts from 0");
+            let web = packets(&mut bed, &uplink, WEB);
+            bed.tenants[0].namespace.inside(|| send(30));
+            until("30 packets in their class", || packets(&mut bed, &uplink, WEB) >= web + 30);
+        }
+        // An interface that is gone needs no more than to be forgotten.
+        run(&[&format!("ip link del {at}")]);
+        assert!(classifier.detach(&mut bed.netlink, &at).unwrap());
+        assert_eq!(classifier.counts(&at), None);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn taken_off_or_with_another_interface_under_its_index_it_is_attached_anew_by_the_kernels_way() {
+    attached_anew(kernels_way());
+}
+
+#[test]
+#[ignore = "root"]
+fn taken_off_or_with_another_interface_under_its_index_it_is_attached_anew_by_clsact() {
+    attached_anew(Way::Clsact);
 }
 
 fn led_through_an_ifb(way: Way) {

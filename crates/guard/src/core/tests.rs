@@ -74,11 +74,14 @@ fn interfaces_come_go_and_come_back_as_others() {
 
 #[test]
 fn a_policy_is_put_in_force_whole_or_not_at_all() {
-    let mut core = core(vec![tap(1)]);
+    // Two pools, so that the second can fail when the first is in force.
+    let both = POLICY.replace("class = \"rest\"", "class = \"rest\"\nrx_class = \"rest\"");
+    let mut core = Core::start(Fake::new(Abilities::HTB), policy(&both), vec![tap(1)]).unwrap();
+    assert_eq!(core.desired().pools.len(), 2);
     let before = core.desired().clone();
     let told = core.plane().program(&tx()).unwrap().clone();
     // Refused before anything is touched.
-    let slow = POLICY.replace("[class.rest]", "[class.rest]\nmax = \"1kbit\"");
+    let slow = both.replace("[class.rest]", "[class.rest]\nmax = \"1kbit\"");
     let error = core.reload(policy(&slow)).unwrap_err();
     assert!(
         matches!(&error, CoreError::Refused(_)) && error.to_string().contains("tap1 has a maximum of 1 kbit/s"),
@@ -86,7 +89,7 @@ fn a_policy_is_put_in_force_whole_or_not_at_all() {
     );
     assert_eq!(*core.desired(), before);
     // Failed on the way: put back.
-    let faster = policy(&POLICY.replace("100Mbit", "200Mbit"));
+    let faster = policy(&both.replace("100Mbit", "200Mbit"));
     for after in [0, 1] {
         core.plane().fail_after(after);
         let error = core.reload(faster.clone()).unwrap_err();
@@ -123,7 +126,7 @@ fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 60 * M);
     // What has waited at two looks is held back.
     counts[1].passed_bytes += 60 * M / 800;
-    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_bytes: 1514 };
+    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_packets: 1 };
     core.plane().count(&tx(), counts.clone());
     core.tick(PERIOD).unwrap();
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M);
@@ -155,7 +158,7 @@ fn a_plane_of_limits_is_told_rates_that_keep_minima() {
     core.plane().count(&tx(), passed(&[0, 0, 0, 0]));
     core.tick(PERIOD).unwrap();
     let mut counts = passed(&[0, 50, 0, 0]);
-    counts[1].dropped_bytes = 1;
+    counts[1].dropped_packets = 1;
     core.plane().count(&tx(), counts);
     core.tick(PERIOD).unwrap();
     let caps = core.plane().limits(&tx()).unwrap().caps.clone();

@@ -1,7 +1,7 @@
 //! What puts programs in force on a machine. A plane states as data what it can hold, changes only what differs from
 //! what is desired, reads back what it wrote, and takes off what it put on.
 //!
-//! Adding a plane: a file with a type that implements [`Plane`], and its line in [`ALL`].
+//! Adding a plane: a file, or a folder, with a type that implements [`Plane`]. The daemon opens one by its abilities' name.
 
 use vmio_model::control::InForce;
 use vmio_model::policy::compile::Abilities;
@@ -39,8 +39,8 @@ pub trait Plane {
 pub struct Count {
     /// Bytes that passed, as they count on the wire.
     pub passed_bytes: u64,
-    /// Bytes that were dropped at it.
-    pub dropped_bytes: u64,
+    /// Packets that were dropped at it.
+    pub dropped_packets: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
 }

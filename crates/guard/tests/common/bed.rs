@@ -38,18 +38,8 @@ pub fn bed(tenants: u8) -> Bed {
     let mut netlink = Netlink::open().unwrap();
     let tenants = (1..=tenants)
         .map(|i| {
-            let (namespace, mac) = (Namespace::make(), format!("02:00:00:00:01:{i:02x}"));
-            run(&[
-                &format!("ip link add t{i} type veth peer name g0 address {mac} netns {}", namespace.path()),
-                &format!("ip link set t{i} master br0"),
-                &format!("ip link set t{i} up"),
-            ]);
-            namespace.run(&[
-                "ip link set lo up",
-                &format!("ip addr add 10.9.0.{}/24 dev g0", 100 + i),
-                "ip link set g0 up",
-                &format!("ip neigh replace {SINK} lladdr {SINK_MAC} dev g0 nud permanent"),
-            ]);
+            let namespace = Namespace::make();
+            let mac = plug(i, &namespace, "");
             let lines = format!("ip neigh replace 10.9.0.{} lladdr {mac} dev u1 nud permanent", 100 + i);
             sink.run(&[&lines]);
             let device = links::find(&mut netlink, &format!("t{i}")).unwrap();
@@ -58,6 +48,23 @@ pub fn bed(tenants: u8) -> Bed {
         .collect();
     let uplink = links::find(&mut netlink, "u0").unwrap();
     Bed { netlink, uplink, sink, tenants }
+}
+
+/// Gives a tenant its interface, with more words for `ip link add`, and says its address.
+pub fn plug(i: u8, namespace: &Namespace, more: &str) -> String {
+    let mac = format!("02:00:00:00:01:{i:02x}");
+    run(&[
+        &format!("ip link add t{i}{more} type veth peer name g0 address {mac} netns {}", namespace.path()),
+        &format!("ip link set t{i} master br0"),
+        &format!("ip link set t{i} up"),
+    ]);
+    namespace.run(&[
+        "ip link set lo up",
+        &format!("ip addr add 10.9.0.{}/24 dev g0", 100 + i),
+        "ip link set g0 up",
+        &format!("ip neigh replace {SINK} lladdr {SINK_MAC} dev g0 nud permanent"),
+    ]);
+    mac
 }
 
 /// Sends so many datagrams to the sink, in the thread's namespace.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
-use vmio_guard::planes::linux::htb::{self, Numbers, Tree};
+use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
@@ -112,7 +112,8 @@ pub fn three() -> Hierarchy {
 }
 
 pub fn tree(hierarchy: &Hierarchy) -> Tree {
-    htb::numbered(hierarchy, &mut Numbers::default()).unwrap().0
+    let named = hierarchy.leaves.iter().zip(2u16..).map(|(leaf, number)| (leaf.name.clone(), number));
+    Tree::wanted(hierarchy, &Numbers::given(named.collect()).unwrap()).unwrap()
 }
 
 /// Waits for what comes soon, within bounds.

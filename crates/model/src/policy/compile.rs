@@ -17,7 +17,7 @@
 use serde::Serialize;
 
 use super::Direction;
-use super::pool::{Pool, Seat};
+use super::pool::{Pool, Seat, Who};
 use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
 use super::units::show_rate;
 use crate::allocate::{Demand, Grant, Member, cap, exact};
@@ -165,7 +165,8 @@ impl Compiler<'_> {
     fn problems(&self) -> Vec<String> {
         let (plane, at) = (self.plane, self.where_it_is());
         let mut problems = Vec::new();
-        if self.pool.direction == Direction::GuestRx && !plane.receive {
+        let limited = self.pool.seats.iter().any(|seat| seat.who == Who::Interface);
+        if self.pool.direction == Direction::GuestRx && !plane.receive && limited {
             problems.push(format!(
                 "{at}: plane {} cannot limit what guests receive; leave rx_class out, or use another plane",
                 plane.plane

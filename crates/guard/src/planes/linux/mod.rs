@@ -17,9 +17,11 @@ pub mod htb;
 pub mod ifb;
 pub mod links;
 pub mod netlink;
+mod plane;
 
 pub use links::Device;
 pub use netlink::Netlink;
+pub use plane::Linux;
 
 /// What went wrong: what was tried, where, and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::pool::Who;
 use crate::policy::program::Framing;
 use crate::policy::{Links, Policy};
 

@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_INGRESS, TcHook};
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_EGRESS, TC_INGRESS, TcHook};
 use libbpf_sys::{BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
 
 use super::super::htb;
@@ -16,7 +17,31 @@ use super::super::{Device, Error, Result};
 use super::Way;
 use super::lead::{INGRESS, Lead};
 
-const PROGRAM: &str = "classify";
+/// Where a program of the object looks at packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Point {
+    /// What arrives at a guest's interface.
+    Arrives,
+    /// What leaves by an uplink, before its queues.
+    Leaves,
+}
+
+impl Point {
+    fn program(self) -> &'static str {
+        match self {
+            Point::Arrives => "classify",
+            Point::Leaves => "leave",
+        }
+    }
+
+    fn hook(self) -> libbpf_rs::TcAttachPoint {
+        match self {
+            Point::Arrives => TC_INGRESS,
+            Point::Leaves => TC_EGRESS,
+        }
+    }
+}
+
 const CLSACT: &str = "clsact";
 /// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
 const HOOKS: [u32; 2] = [INGRESS, 0xffff_fff3];
@@ -41,19 +66,40 @@ pub(super) enum Attached {
 }
 
 /// A filter, removed when dropped.
-pub(super) struct Filter(TcHook);
+pub(super) struct Filter {
+    hook: TcHook,
+    /// The kernel's number of the program, which no other has.
+    program: u32,
+}
+
+impl Filter {
+    fn is_there(&self) -> bool {
+        let mut hook = self.hook;
+        // What libbpf says of one that is gone is no matter.
+        loudly("look at the classifier's filter", || hook.query()).is_ok_and(|program| program == self.program)
+    }
+}
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // Gone with its interface is as good.
-        let _ = self.0.detach();
+        // Another's may have the same place by now.
+        if self.is_there() {
+            let _ = loudly("take the classifier's filter off", || self.hook.detach());
+        }
     }
 }
 
 impl Attached {
-    pub(super) fn attach(object: &Object, netlink: &mut Netlink, device: &Device, way: Way) -> Result<Self> {
+    pub(super) fn attach(
+        object: &Object,
+        netlink: &mut Netlink,
+        device: &Device,
+        way: Way,
+        point: Point,
+    ) -> Result<Self> {
         let index = device.index as i32;
-        let program = object.progs().find(|p| p.name() == PROGRAM).expect("the object was built with this program");
+        let program =
+            object.progs().find(|p| p.name() == point.program()).expect("the object was built with this program");
         match way {
             Way::Tcx => loudly(&format!("attach the classifier to {device} by TCX"), || {
                 let options =
@@ -69,8 +115,10 @@ impl Attached {
                 let made = !htb::has(netlink, device, CLSACT)?;
                 let filter = loudly(&format!("attach the classifier to {device} by clsact"), || {
                     let mut hook = TcHook::new(program.as_fd());
-                    hook.ifindex(index).attach_point(TC_INGRESS);
-                    hook.create()?.attach().map(Filter)
+                    hook.ifindex(index).attach_point(point.hook());
+                    let mut hook = hook.create()?.attach()?;
+                    let program = hook.query()?;
+                    Ok(Filter { hook, program })
                 });
                 if filter.is_err() && made {
                     let _ = remove_clsact(netlink, device);
@@ -84,6 +132,15 @@ impl Attached {
         match self {
             Attached::Tcx(_) => Way::Tcx,
             Attached::Clsact { .. } => Way::Clsact,
+        }
+    }
+
+    /// Whether it is still there: not if its interface went, or somebody took it off.
+    pub(super) fn is_there(&self) -> bool {
+        match self {
+            // A link stays when its interface goes, and has no interface then.
+            Attached::Tcx(link) => link.info().is_ok_and(|i| matches!(i.info, LinkTypeInfo::Tcx(t) if t.ifindex != 0)),
+            Attached::Clsact { filter, .. } => filter.is_there(),
         }
     }
 

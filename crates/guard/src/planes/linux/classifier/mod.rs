@@ -22,7 +22,7 @@ use serde::Serialize;
 use vmio_model::policy::program::Framing;
 
 use super::{Device, Error, Netlink, Result};
-use attach::{Attached, loudly};
+use attach::{Attached, Point, loudly};
 use counters::Counters;
 
 mod attach;
@@ -89,6 +89,8 @@ pub enum Way {
 pub struct Classifier {
     /// Before the object, whose programs they are of.
     attached: BTreeMap<u32, Entry>,
+    /// The program that looks at what leaves, by uplink.
+    uplinks: BTreeMap<u32, (Device, Attached)>,
     counters: Counters,
     object: Object,
     free: Vec<u32>,
@@ -120,7 +122,7 @@ impl Classifier {
         })?;
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
-        Ok(Self { attached: BTreeMap::new(), counters, object, free })
+        Ok(Self { attached: BTreeMap::new(), uplinks: BTreeMap::new(), counters, object, free })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
@@ -138,15 +140,20 @@ impl Classifier {
         }
     }
 
-    /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and its packets are told anew.
+    /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and is told anew; one that was taken
+    /// off, or whose interface went and gave its index to another, is attached anew and counts from 0.
     ///
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
     pub fn attach_by(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant, way: Way) -> Result<Way> {
         if let Some(there) = self.attached.get(&device.index) {
-            let way = there.attached.way();
-            self.set(netlink, device, tenant)?;
-            return Ok(way);
+            if there.attached.is_there() {
+                let way = there.attached.way();
+                self.set(netlink, device, tenant)?;
+                return Ok(way);
+            }
+            // Somebody took it off, or the interface went and another has its index now.
+            self.detach(netlink, device)?;
         }
         let slot = self.free.pop().ok_or_else(|| Error::Invalid {
             what: device.to_string(),
@@ -156,7 +163,7 @@ impl Classifier {
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
             .and_then(|()| self.tell(device, slot, tenant, way))
-            .and_then(|()| Attached::attach(&self.object, netlink, device, way))
+            .and_then(|()| Attached::attach(&self.object, netlink, device, way, Point::Arrives))
             .and_then(|mut attached| match attached.lead(netlink, device, tenant.redirect) {
                 Ok(()) => Ok(attached),
                 Err(e) => {
@@ -202,9 +209,55 @@ impl Classifier {
         done.map(|()| true)
     }
 
+    /// Whether it is at an interface: not if somebody took it off.
+    pub fn is_attached(&self, device: &Device) -> bool {
+        self.attached.get(&device.index).is_some_and(|entry| entry.attached.is_there())
+    }
+
     /// What was counted at an interface since it was attached; `None` where it is not. No system call.
     pub fn counts(&self, device: &Device) -> Option<Counts> {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
+    }
+
+    /// Says what class the host's own traffic is of that leaves by an uplink, and attaches the program there that
+    /// tells it from what came in somewhere; whether that changed anything.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
+        match self.attach_uplink_by(netlink, device, host, Way::Tcx) {
+            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
+                self.attach_uplink_by(netlink, device, host, Way::Clsact)
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Classifier::attach_uplink`], in this way.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        if self.uplinks.get(&device.index).is_some_and(|(_, attached)| attached.is_there()) {
+            return Ok(false);
+        }
+        self.detach_uplink(netlink, device)?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        let attached = Attached::attach(&self.object, netlink, device, way, Point::Leaves)?;
+        self.uplinks.insert(device.index, (device.clone(), attached));
+        Ok(true)
+    }
+
+    /// Takes it off an uplink; `false` where it was not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn detach_uplink(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        let Some((device, attached)) = self.uplinks.remove(&device.index) else { return Ok(false) };
+        // Not there is as good.
+        let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
+        attached.detach(netlink, &device).map(|()| true)
     }
 
     fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {
@@ -224,13 +277,16 @@ impl Classifier {
 
 impl Drop for Classifier {
     fn drop(&mut self) {
-        if self.attached.values().all(|entry| entry.attached.way() == Way::Tcx) {
+        let uplinks = std::mem::take(&mut self.uplinks);
+        let ways = self.attached.values().map(|e| &e.attached).chain(uplinks.values().map(|(_, attached)| attached));
+        if ways.into_iter().all(|attached| attached.way() == Way::Tcx) {
             return;
         }
         // What was made at clsact would stay. Gone with its interface is as good.
         let Ok(mut netlink) = Netlink::open() else { return };
-        for (_, entry) in std::mem::take(&mut self.attached) {
-            let _ = entry.attached.detach(&mut netlink, &entry.device);
+        let entries = std::mem::take(&mut self.attached).into_values().map(|e| (e.device, e.attached));
+        for (device, attached) in entries.chain(uplinks.into_values()) {
+            let _ = attached.detach(&mut netlink, &device);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A [`Hierarchy`] as Linux' HTB (net/sched/sch_htb.c) on what leaves an interface: the qdisc `7a00:`, its root class
+//! A [`Hierarchy`](vmio_model::policy::program::Hierarchy) as Linux' HTB (net/sched/sch_htb.c) on what leaves an interface: the qdisc `7a00:`, its root class
 //! `7a00:1`, a class a leaf, and in each leaf a queue of so many bytes (bfifo).
 //!
 //! - [`Tree::wanted`] says what is to be in force, in the kernel's own units, so that what is read back is **equal**
@@ -8,10 +8,6 @@
 //! - [`undo`] takes it off.
 //!
 //! A leaf's class keeps its number ([`Numbers`]) as long as the leaf is there, so that what was classified stays so.
-
-use std::collections::BTreeMap;
-
-use vmio_model::policy::program::Hierarchy;
 
 use super::Device;
 
@@ -47,7 +43,8 @@ pub const fn classid(minor: u16) -> u32 {
     HANDLE | minor as u32
 }
 
-/// The handle of a leaf's queue: `4002:` for number 2. Below those that the kernel gives by itself (8000: and on).
+/// The handle of a leaf's queue: `4002:` for number 2. Below ours, and below those that the kernel gives by itself
+/// (8000: and on): [`crate::desired::LAST_NUMBER`] sees to it.
 const fn queue_handle(minor: u16) -> u32 {
     (0x4000 + minor as u32) << 16
 }
@@ -55,17 +52,6 @@ const fn queue_handle(minor: u16) -> u32 {
 /// A handle or classid as `tc` writes it.
 fn shown(handle: u32) -> String {
     format!("{:x}:{:x}", handle >> 16, handle & 0xffff)
-}
-
-/// What a hierarchy and numbers are for, in one.
-///
-/// # Errors
-/// As [`Tree::wanted`] has them.
-pub fn numbered(hierarchy: &Hierarchy, numbers: &mut Numbers) -> super::Result<(Tree, BTreeMap<String, u32>)> {
-    numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str()))?;
-    let tree = Tree::wanted(hierarchy, numbers)?;
-    let ids = hierarchy.leaves.iter().filter_map(|l| Some((l.name.clone(), classid(numbers.of(&l.name)?)))).collect();
-    Ok((tree, ids))
 }
 
 fn place(device: &Device, minor: u16) -> String {

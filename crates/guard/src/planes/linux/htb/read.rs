@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::{Device, Netlink, Result};
@@ -64,8 +64,8 @@ pub struct FoundQueue {
     pub limit: u32,
 }
 
-/// Another's qdisc, as it was found: enough to put it back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Another's qdisc, as it was found: enough to put it back, also from a journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Foreign {
     /// Its kind.
     pub kind: String,

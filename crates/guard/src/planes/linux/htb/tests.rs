@@ -7,6 +7,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 use super::super::netlink::wire::Attributes;
 use super::encode::AT_ROOT;
 use super::*;
+use crate::desired::LAST_NUMBER;
 
 fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
     Leaf {
@@ -29,8 +30,14 @@ fn three() -> Hierarchy {
     }
 }
 
+/// From 2 on, in the leaves' order.
+fn numbers(hierarchy: &Hierarchy) -> Numbers {
+    let named = hierarchy.leaves.iter().zip(2u16..).map(|(leaf, number)| (leaf.name.clone(), number));
+    Numbers::given(named.collect()).unwrap()
+}
+
 fn tree(hierarchy: &Hierarchy) -> Tree {
-    numbered(hierarchy, &mut Numbers::default()).unwrap().0
+    Tree::wanted(hierarchy, &numbers(hierarchy)).unwrap()
 }
 
 /// As the kernel would have it.
@@ -183,9 +190,7 @@ fn senseless_hierarchies_are_refused_with_the_leaf() {
     let refused = |change: &dyn Fn(&mut Hierarchy)| {
         let mut hierarchy = three();
         change(&mut hierarchy);
-        let mut numbers = Numbers::default();
-        numbers.keep(hierarchy.leaves.iter().map(|l| l.name.as_str())).unwrap();
-        Tree::wanted(&hierarchy, &numbers).unwrap_err().to_string()
+        Tree::wanted(&hierarchy, &numbers(&hierarchy)).unwrap_err().to_string()
     };
     assert_eq!(
         refused(&|h| h.leaves[1].rate_bps = 0),
@@ -202,20 +207,12 @@ fn senseless_hierarchies_are_refused_with_the_leaf() {
 }
 
 #[test]
-fn a_leaf_keeps_its_number_and_a_free_one_is_given_again() {
-    let mut numbers = Numbers::default();
-    numbers.keep(["default", "a", "b"].into_iter()).unwrap();
-    assert_eq!((numbers.of("default"), numbers.of("a"), numbers.of("b")), (Some(2), Some(3), Some(4)));
-    numbers.keep(["default", "b", "c", "d"].into_iter()).unwrap();
-    assert_eq!((numbers.of("a"), numbers.of("b"), numbers.of("c"), numbers.of("d")), (None, Some(4), Some(3), Some(5)));
-    let many: Vec<String> = (0..=MOST_LEAVES).map(|i| i.to_string()).collect();
-    assert!(numbers.keep(many.iter().map(String::as_str)).is_err());
-    numbers.keep(many.iter().skip(1).map(String::as_str)).unwrap();
-    // Queues lie below the handles that the kernel gives, and none is ours.
-    assert!(numbers.all().values().all(|m| queue_handle(*m) < 0x7a00_0000 && queue_handle(*m) >= 0x4002_0000));
+fn a_number_is_one_leafs_and_its_queues_handle_nobody_elses() {
     let given = |all: &[(&str, u16)]| Numbers::given(all.iter().map(|(n, m)| ((*n).to_owned(), *m)).collect());
-    assert!(given(&[("a", 2), ("b", 3)]).is_ok());
-    assert!(given(&[("a", 2), ("b", 2)]).is_err() && given(&[("a", 1)]).is_err() && given(&[("a", 20_000)]).is_err());
+    assert!(given(&[("a", 2), ("b", 3)]).is_ok() && given(&[("a", LAST_NUMBER)]).is_ok());
+    assert!(given(&[("a", 2), ("b", 2)]).is_err() && given(&[("a", 1)]).is_err());
+    assert!(given(&[("a", LAST_NUMBER + 1)]).is_err());
+    assert!(queue_handle(LAST_NUMBER) < HANDLE && queue_handle(2) == 0x4002_0000);
 }
 
 #[test]
@@ -275,10 +272,14 @@ proptest! {
         all in (hierarchies(), hierarchies()),
         hurt in prop::collection::vec((2u16..15, 0u8..6), 0..4),
     ) {
-        let mut numbers = Numbers::default();
-        let first = numbered(&all.0, &mut numbers).unwrap().0;
-        let (second, ids) = numbered(&all.1, &mut numbers).unwrap();
-        prop_assert_eq!(ids.len(), second.leaves.len());
+        // A leaf of both has one number.
+        let number = |name: &str| match name.strip_prefix("vm") {
+            Some(index) => 3 + index.parse::<u16>().unwrap(),
+            None => 2,
+        };
+        let named = |h: &Hierarchy| h.leaves.iter().map(|l| (l.name.clone(), number(&l.name))).collect();
+        let first = Tree::wanted(&all.0, &Numbers::given(named(&all.0)).unwrap()).unwrap();
+        let second = Tree::wanted(&all.1, &Numbers::given(named(&all.1)).unwrap()).unwrap();
         let mut there = done(None, &difference(&first, None)).unwrap();
         prop_assert_eq!(&there, &in_force(&first));
         for (minor, how) in hurt {

@@ -16,6 +16,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 use super::super::{Error, Result};
 use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS};
+use crate::desired::LAST_NUMBER;
 
 /// Nanoseconds of a tick.
 const TICK_NS: u128 = 64;
@@ -183,54 +184,27 @@ fn invalid(what: &str, why: &str) -> Error {
     Error::Invalid { what: what.to_owned(), why: why.to_owned() }
 }
 
-/// Which leaf has which number. One that stays keeps its own; one that goes gives it back.
+/// Which leaf has which number: [`crate::desired::Numbers`] gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Numbers(BTreeMap<String, u16>);
 
 impl Numbers {
-    /// Those that were given before, such as by a daemon that is gone.
+    /// By the leaves' names.
     ///
     /// # Errors
     /// When two have one number, or one has a number that no leaf can have.
     pub fn given(numbers: BTreeMap<String, u16>) -> Result<Self> {
         let mut seen = BTreeSet::new();
         for (name, minor) in &numbers {
-            if *minor <= ROOT_CLASS || usize::from(*minor) > MOST_LEAVES + 1 || !seen.insert(*minor) {
+            if *minor <= ROOT_CLASS || *minor > LAST_NUMBER || !seen.insert(*minor) {
                 return Err(invalid(&format!("leaf {name:?}"), &format!("number {minor} is another's or no leaf's")));
             }
         }
         Ok(Self(numbers))
     }
 
-    /// Forgets who is not among these, and gives a number to who has none: the lowest that is free.
-    ///
-    /// # Errors
-    /// When there are more than [`MOST_LEAVES`].
-    pub fn keep<'n>(&mut self, names: impl Iterator<Item = &'n str>) -> Result<()> {
-        let names: Vec<&str> = names.collect();
-        let there: BTreeSet<&str> = names.iter().copied().collect();
-        if there.len() > MOST_LEAVES {
-            return Err(invalid("hierarchy", &format!("{} leaves, at most {MOST_LEAVES}", there.len())));
-        }
-        self.0.retain(|name, _| there.contains(name.as_str()));
-        let taken: BTreeSet<u16> = self.0.values().copied().collect();
-        let mut free = (ROOT_CLASS + 1..).filter(|minor| !taken.contains(minor));
-        for name in names {
-            if !self.0.contains_key(name) {
-                let minor = free.next().ok_or_else(|| invalid(name, "no number is free"))?;
-                self.0.insert(name.to_owned(), minor);
-            }
-        }
-        Ok(())
-    }
-
     /// Whose number is which.
     pub fn of(&self, name: &str) -> Option<u16> {
         self.0.get(name).copied()
-    }
-
-    /// All, by name.
-    pub fn all(&self) -> &BTreeMap<String, u16> {
-        &self.0
     }
 }

@@ -1,0 +1,279 @@
+//! The plane itself: each pool's program on its uplink, and the classifier at each member's interface.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::control::InForce;
+use vmio_model::policy::Direction;
+use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::program::{Framing, Hierarchy, Program};
+
+use super::classifier::{Classifier, Tenant};
+use super::htb::{self, Foreign, Numbers, Tree};
+use super::{Device, Error, Netlink, counters, links};
+use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
+use crate::planes::{Count, Plane, PlaneError};
+
+/// Linux' queues in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Linux {
+    netlink: Netlink,
+    /// Loaded when the first interface needs it.
+    classifier: Option<Classifier>,
+    takeover: bool,
+    pools: BTreeMap<PoolKey, Told>,
+}
+
+/// A pool that is in force.
+#[derive(Debug)]
+struct Told {
+    uplink: Device,
+    /// As it was compiled.
+    compiled: Hierarchy,
+    /// As it is in force, with what the loop has set.
+    hierarchy: Hierarchy,
+    numbers: Numbers,
+    /// By member, in the program's order.
+    order: Vec<u16>,
+    /// Interfaces with the classifier, and what it was told of them.
+    tenants: BTreeMap<Device, Tenant>,
+    /// What had to go for it.
+    replaced: Option<Foreign>,
+    tally: Vec<Tally>,
+}
+
+/// Counters of a member beyond the kernel's 32 bits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    dropped: u64,
+    last_dropped: u32,
+}
+
+impl From<Error> for PlaneError {
+    fn from(error: Error) -> PlaneError {
+        PlaneError(error.to_string())
+    }
+}
+
+impl Linux {
+    /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
+    /// replaced where it can be put back as it was.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket.
+    pub fn open(takeover: bool) -> Result<Linux, PlaneError> {
+        let netlink = Netlink::open()?;
+        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new() })
+    }
+
+    /// Another's qdiscs that had to go, by uplink: what a journal keeps.
+    pub fn replaced(&self) -> impl Iterator<Item = (&Device, &Foreign)> {
+        self.pools.values().filter_map(|told| Some((&told.uplink, told.replaced.as_ref()?)))
+    }
+
+    fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
+        let Program::Hierarchy(compiled) = &pool.compiled.program.program else {
+            return Err(PlaneError(format!("{}: the linux plane takes a hierarchy", pool.key)));
+        };
+        let uplink = links::find(&mut self.netlink, &pool.key.uplink)?;
+        let numbers = numbers(&pool.seats)?;
+        let before = self.pools.remove(&pool.key).filter(|told| told.uplink == uplink);
+        // What the loop has set stays while the program is the same.
+        let hierarchy = match &before {
+            Some(told) if told.compiled == *compiled => told.hierarchy.clone(),
+            _ => compiled.clone(),
+        };
+        let (mut tenants, replaced) = before.map_or_else(Default::default, |told| (told.tenants, told.replaced));
+        let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
+        let mut changes = 0;
+        let done = put.and_then(|applied| {
+            changes += applied.steps.len();
+            let host = htb::classid(HOST_NUMBER);
+            let classifier = loaded(&mut self.classifier)?;
+            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, host)?);
+            changes += self.classify(&pool.seats, compiled.framing, &mut tenants)?;
+            Ok(applied.replaced)
+        });
+        let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
+        let told = |replaced: Option<Foreign>| Told {
+            uplink,
+            compiled: compiled.clone(),
+            hierarchy,
+            numbers,
+            tally: vec![Tally::default(); order.len()],
+            order,
+            tenants,
+            replaced,
+        };
+        // What was reached is kept also when something failed: it is what there is to take off.
+        match done {
+            Ok(now) => {
+                self.pools.insert(pool.key.clone(), told(replaced.or(now)));
+                Ok(changes)
+            }
+            Err(error) => {
+                self.pools.insert(pool.key.clone(), told(replaced));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Has the classifier at the interfaces of these members, and at no others of those it was at.
+    fn classify(
+        &mut self,
+        seats: &[Seated],
+        framing: Framing,
+        tenants: &mut BTreeMap<Device, Tenant>,
+    ) -> Result<usize, Error> {
+        let mut changes = 0;
+        let mut there = BTreeSet::new();
+        for (seat, interface) in seats.iter().filter_map(|s| Some((s, s.interface.as_ref()?))) {
+            // One that has gone meanwhile sends nothing; the next look leaves it out.
+            let Some(link) = links::look(&mut self.netlink, &interface.name)? else { continue };
+            if link.device.index != interface.index {
+                continue;
+            }
+            let tenant = Tenant {
+                class: htb::classid(seat.number),
+                address: interface.macs.first().and_then(|mac| address(mac)),
+                redirect: None,
+                framing,
+            };
+            there.insert(link.device.clone());
+            let classifier = loaded(&mut self.classifier)?;
+            if tenants.get(&link.device) == Some(&tenant) && classifier.is_attached(&link.device) {
+                continue;
+            }
+            classifier.attach(&mut self.netlink, &link.device, &tenant)?;
+            tenants.insert(link.device, tenant);
+            changes += 1;
+        }
+        let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
+        for device in gone {
+            if let Some(classifier) = &mut self.classifier {
+                classifier.detach(&mut self.netlink, &device)?;
+            }
+            tenants.remove(&device);
+            changes += 1;
+        }
+        Ok(changes)
+    }
+
+    fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
+        let Some(mut told) = self.pools.remove(key) else { return Ok(0) };
+        let done = self.classify(&[], Framing::NONE, &mut told.tenants).and_then(|_| {
+            // Gone with its interface.
+            match links::look(&mut self.netlink, &told.uplink.name)? {
+                Some(link) if link.device == told.uplink => {
+                    if let Some(classifier) = &mut self.classifier {
+                        classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
+                    }
+                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref()).map(|_| ())
+                }
+                _ => Ok(()),
+            }
+        });
+        match done {
+            Ok(()) => Ok(1),
+            Err(error) => {
+                self.pools.insert(key.clone(), told);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
+        self.pools.get_mut(key).ok_or_else(|| PlaneError(format!("{key}: no such pool is in force")))
+    }
+}
+
+impl Plane for Linux {
+    fn abilities(&self) -> Abilities {
+        // What guests receive needs a queue at the uplink's ingress, which is not built yet.
+        Abilities { receive: false, ..Abilities::HTB }
+    }
+
+    fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        let mut changes = 0;
+        let gone: Vec<PoolKey> =
+            self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
+        for key in gone {
+            changes += self.remove(&key)?;
+        }
+        for pool in desired.pools.iter().filter(|p| p.key.direction == Direction::GuestTx) {
+            changes += self.pool(pool)?;
+        }
+        Ok(changes)
+    }
+
+    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+        let takeover = self.takeover;
+        let told = self.told(pool)?;
+        let mut hierarchy = told.hierarchy.clone();
+        hierarchy.rate_bps = limits.root;
+        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
+            leaf.ceil_bps = (*cap).max(leaf.rate_bps);
+        }
+        let (uplink, numbers) = (told.uplink.clone(), told.numbers.clone());
+        put(&mut self.netlink, &uplink, &hierarchy, &numbers, takeover)?;
+        self.told(pool)?.hierarchy = hierarchy;
+        Ok(())
+    }
+
+    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        let uplink = self.told(pool)?.uplink.clone();
+        let all = counters::read(&mut self.netlink, &uplink)?;
+        let told = self.told(pool)?;
+        let count = |(number, tally): (&u16, &mut Tally)| {
+            let counts = all.get(number).copied().unwrap_or_default();
+            tally.dropped += u64::from(counts.dropped_packets.wrapping_sub(tally.last_dropped));
+            tally.last_dropped = counts.dropped_packets;
+            Count {
+                passed_bytes: counts.bytes,
+                dropped_packets: tally.dropped,
+                waiting_bytes: u64::from(counts.waiting_bytes),
+            }
+        };
+        Ok(told.order.iter().zip(&mut told.tally).map(count).collect())
+    }
+
+    fn undo(&mut self) -> Result<(), PlaneError> {
+        while let Some(key) = self.pools.keys().next().cloned() {
+            self.remove(&key)?;
+        }
+        self.classifier = None;
+        Ok(())
+    }
+}
+
+/// The classifier, which is loaded when it is first needed.
+fn loaded(classifier: &mut Option<Classifier>) -> Result<&mut Classifier, Error> {
+    match classifier {
+        Some(classifier) => Ok(classifier),
+        none => Ok(none.insert(Classifier::load()?)),
+    }
+}
+
+fn put(
+    netlink: &mut Netlink,
+    uplink: &Device,
+    hierarchy: &Hierarchy,
+    numbers: &Numbers,
+    takeover: bool,
+) -> Result<htb::Applied, Error> {
+    let tree = Tree::wanted(hierarchy, numbers)?;
+    htb::put(netlink, uplink, &tree, takeover)
+}
+
+fn numbers(seats: &[Seated]) -> Result<Numbers, Error> {
+    Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())
+}
+
+/// The bytes of `aa:bb:cc:dd:ee:ff`.
+fn address(mac: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut parts = mac.split(':');
+    for byte in &mut bytes {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}
