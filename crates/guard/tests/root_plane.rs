@@ -12,8 +12,12 @@ use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::planes::linux::{Linux, htb};
 use vmio_guard::planes::{Count, Plane};
+use vmio_model::allocate::Member;
 use vmio_model::policy::assign::Interface;
+use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::pool::Seat;
 use vmio_model::policy::{Direction, Links, Policy};
+use vmio_model::simulate::{self, Allocator, Enforcement, SECOND, Scenario, Settings, Source, Vif};
 
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -89,6 +93,32 @@ fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
     moved.iter().map(|m| m / sum).collect()
 }
 
+/// The same shares by the simulation, which runs the same program in virtual time.
+fn simulated(core: &Core<Linux>, who: &[usize]) -> Vec<f64> {
+    let pool = &core.desired().pools[0].pool;
+    let vif = |(seat, member): (&Seat, Member)| Vif {
+        name: seat.name.clone(),
+        contract: member,
+        source: Source::OpenLoop(match who.iter().any(|i| seat.name == format!("t{}", i + 1)) {
+            true => vec![(0, pool.capacity)],
+            false => Vec::new(),
+        }),
+    };
+    let scenario = Scenario {
+        capacity: pool.capacity,
+        packet_bytes: 1442,
+        duration: SECOND,
+        period: SECOND / 100,
+        vifs: pool.seats.iter().zip(pool.members()).map(vif).collect(),
+    };
+    let plane = Abilities { receive: true, ..Abilities::HTB };
+    let exact = Settings::new(Allocator::Exact, scenario.period);
+    let settings = Settings { enforcement: Enforcement::Hierarchy, plane, ..exact };
+    let outcome = simulate::run(&scenario, &settings).unwrap();
+    let sum: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
+    outcome.totals.iter().map(|t| t.received_bits as f64 / sum as f64).collect()
+}
+
 #[test]
 #[ignore = "root"]
 fn a_policy_is_in_force_and_off_again() {
@@ -109,6 +139,9 @@ fn a_policy_is_in_force_and_off_again() {
         let all = shares(&mut core, &bed, &[0, 1, 2]);
         for (name, (got, want)) in MEMBERS.iter().zip(all.iter().zip([0.0, 0.5, 0.333, 0.167, 0.0])) {
             assert!((got - want).abs() < 0.05, "{name}: {got:.3} where {want} is right; all: {all:?}");
+        }
+        for (name, (kernel, simulation)) in MEMBERS.iter().zip(all.iter().zip(simulated(&core, &[0, 1, 2]))) {
+            assert!((kernel - simulation).abs() < 0.06, "{name}: {kernel:.3}, simulated {simulation:.3}");
         }
         // Gold idle: its 40 are kept free by the loop, which the scheduler alone would lend.
         let idle = shares(&mut core, &bed, &[1, 2]);
