@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use vmio_model::allocate::Member;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
 use vmio_model::policy::Policy;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Refusal, shared_bps};
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, desired};
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, desired};
 use crate::planes::{Count, Plane, PlaneError};
 
 /// Why something is not in force.
@@ -39,6 +40,32 @@ pub enum CoreError {
     /// The plane failed at what was in force.
     #[error("{0}")]
     Plane(#[from] PlaneError),
+}
+
+/// What is known of a pool that is in force.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolStatus {
+    /// Which.
+    pub key: PoolKey,
+    /// What its members share now, in bit/s.
+    pub root_bps: u64,
+    /// Its members.
+    pub members: Vec<MemberStatus>,
+}
+
+/// What is known of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// Its minimum as far as all fit, in bit/s.
+    pub min_effective_bps: u64,
+    /// Its limit now, in bit/s; `None` for none.
+    pub limit_bps: Option<u64>,
+    /// What went through it since it is there.
+    pub count: Count,
 }
 
 /// A pool that is in force.
@@ -155,6 +182,29 @@ impl<P: Plane> Core<P> {
         Ok(())
     }
 
+    /// What is known of each pool.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn status(&mut self) -> Result<Vec<PoolStatus>, CoreError> {
+        let mut all = Vec::new();
+        for pool in &self.desired.pools {
+            let counts = self.plane.counts(&pool.key)?;
+            let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
+            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
+            let member = |(((seat, member), cap), count): (((&Seated, Member), &u64), Count)| MemberStatus {
+                name: seat.name.clone(),
+                class: seat.class.clone(),
+                min_effective_bps: member.min,
+                limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
+                count,
+            };
+            let members = seats.map(member).collect();
+            all.push(PoolStatus { key: pool.key.clone(), root_bps: in_force.root, members });
+        }
+        Ok(all)
+    }
+
     /// What is to be in force.
     pub fn desired(&self) -> &Desired {
         &self.desired
@@ -168,6 +218,11 @@ impl<P: Plane> Core<P> {
     /// The plane.
     pub fn plane(&mut self) -> &mut P {
         &mut self.plane
+    }
+
+    /// Ends the core and leaves all limits in force, as far as the plane can outlive its process.
+    pub fn leave(mut self) {
+        self.plane.leave();
     }
 
     /// Takes all limits off.

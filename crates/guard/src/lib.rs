@@ -1,7 +1,8 @@
 //! The guard: what keeps each guest's guaranteed bandwidth in force on a host.
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
-//! both together and runs the loop round the plane. The daemon, its journal and its API come to stand beside them.
+//! both together and runs the loop round the plane; [`daemon`] is the thread that does. Its journal and its API come to
+//! stand beside them.
 //!
 //! It starts no program and prints nothing (`clippy.toml`).
 
@@ -9,5 +10,6 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod core;
+pub mod daemon;
 pub mod desired;
 pub mod planes;

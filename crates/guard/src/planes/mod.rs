@@ -27,6 +27,8 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
+    /// It is about to go, and what is in force is to stay.
+    fn leave(&mut self) {}
     /// Takes off all that it put on.
     ///
     /// # Errors

@@ -12,11 +12,13 @@
 //! * **over_max**: a higher ceiling would let a member borrow by its priority before others have their maxima.
 //!   The loop raises ceilings while all maxima are met.
 //!
-//! A leaf cannot have nothing: the plane's least rate stands in for a minimum of 0.
+//! A leaf cannot have nothing: the plane's least rate stands in for a minimum of 0. Where minima fill the capacity, that
+//! comes off the least important of them, and a note says how much.
 
 use serde::Serialize;
 
 use super::Direction;
+use super::effective_minima;
 use super::pool::{Pool, Seat, Who};
 use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
 use super::units::show_rate;
@@ -201,34 +203,41 @@ impl Compiler<'_> {
                 ));
             }
         }
-        let rates: u128 = self.members.iter().map(|m| u128::from(self.own(m))).sum();
-        if plane.form == Form::Hierarchy && rates > u128::from(self.pool.capacity) {
-            let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
-            let minima = u64::try_from(minima).unwrap_or(u64::MAX);
+        let least = u128::from(plane.least_bps) * self.members.len() as u128;
+        if plane.form == Form::Hierarchy && least > u128::from(self.shared) {
             problems.push(format!(
-                "{at}: {} members at the least rate of plane {}, {}, and minima of {} are more than {}; raise the \
-                 capacity, lower minima, or let fewer interfaces match",
+                "{at}: {} members at the least rate of plane {}, {}, are more than {}; raise the capacity, or let fewer \
+                 interfaces match",
                 self.members.len(),
                 plane.plane,
                 show_rate(plane.least_bps),
-                show_rate(minima),
-                show_rate(self.pool.capacity)
+                show_rate(self.shared)
             ));
         }
         problems
     }
 
-    /// A member's own rate as this plane can have it, in bit/s: rounded up, or it would miss its minimum.
-    fn own(&self, member: &Member) -> u64 {
-        let step = self.plane.step_bps.max(1);
-        member.min.div_ceil(step).saturating_mul(step).max(self.plane.least_bps)
+    /// The members' own rates as this plane can have them, in bit/s: their minima, rounded up, and nobody below the least
+    /// rate. Where all that is more than there is, the least rates of those without a minimum come off the minima of the last
+    /// priority, as if somebody had come by a pattern.
+    fn own(&self) -> Vec<u64> {
+        let (step, least) = (self.plane.step_bps.max(1), self.plane.least_bps);
+        let own = |m: &Member| m.min.div_ceil(step).saturating_mul(step).max(least);
+        let rates: Vec<u64> = self.members.iter().map(own).collect();
+        let sum: u128 = rates.iter().map(|r| u128::from(*r)).sum();
+        if sum <= u128::from(self.shared) {
+            return rates;
+        }
+        let left = self.shared.saturating_sub(least.saturating_mul(rates.len() as u64));
+        let beyond: Vec<(u8, u64)> = self.members.iter().map(|m| (m.priority, m.min.saturating_sub(least))).collect();
+        effective_minima(left, &beyond).into_iter().map(|more| least + more / step * step).collect()
     }
 
     /// A ceiling as this plane can have it, in bit/s: rounded down, and not below the member's own rate.
-    fn ceiling(&self, member: &Member) -> u64 {
+    fn ceiling(&self, member: &Member, own: u64) -> u64 {
         let step = self.plane.step_bps.max(1);
         let max = member.max.min(self.shared).min(self.plane.most_bps);
-        (max / step * step).max(self.own(member))
+        (max / step * step).max(own)
     }
 
     /// What may pass at once, in bytes: a millisecond's worth, and two of the largest packets. With less, a
@@ -239,11 +248,12 @@ impl Compiler<'_> {
     }
 
     fn hierarchy(&self) -> Hierarchy {
-        let leaf = |(seat, member): (&Seat, &Member)| {
-            let ceil_bps = self.ceiling(member);
+        let own = self.own();
+        let leaf = |((seat, member), own): ((&Seat, &Member), &u64)| {
+            let ceil_bps = self.ceiling(member, *own);
             Leaf {
                 name: seat.name.clone(),
-                rate_bps: self.own(member),
+                rate_bps: *own,
                 ceil_bps,
                 priority: member.priority.clamp(1, 8) - 1,
                 quantum_bytes: self.quantum(member),
@@ -256,7 +266,7 @@ impl Compiler<'_> {
             rate_bps: (self.shared / step * step).max(self.plane.least_bps),
             burst_bytes: self.burst(self.shared),
             framing: self.pool.framing,
-            leaves: self.pool.seats.iter().zip(&self.members).map(leaf).collect(),
+            leaves: self.pool.seats.iter().zip(&self.members).zip(&own).map(leaf).collect(),
         }
     }
 
@@ -293,6 +303,18 @@ impl Compiler<'_> {
             }
         }
         let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
+        if self.plane.form == Form::Hierarchy && minima <= u128::from(self.shared) {
+            let short: u128 =
+                self.members.iter().zip(self.own()).map(|(m, own)| u128::from(m.min.saturating_sub(own))).sum();
+            if short > 0 {
+                let short = show_rate(u64::try_from(short).unwrap_or(u64::MAX));
+                notes.push(format!(
+                    "{at}: minima are held {short} short in all: members without one get {} each, the least of plane {}",
+                    show_rate(self.plane.least_bps),
+                    self.plane.plane
+                ));
+            }
+        }
         if self.pool.direction == Direction::GuestRx {
             if minima > u128::from(self.shared) {
                 let minima = show_rate(u64::try_from(minima).unwrap_or(u64::MAX));

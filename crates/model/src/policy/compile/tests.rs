@@ -143,11 +143,34 @@ rx_class = \"slow\"
             "eth0 guest_rx: a has a maximum of 500 kbit/s (class slow), below the least of plane small, 1 Mbit/s; raise it",
         ]
     );
-    // The least rates of those without a minimum must fit, too.
-    let plane = Abilities { least_bps: 500_000 * 1000, ..Abilities::HTB };
-    let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class]\ng = { min = \"600Mbit\" }\n[[interface]]\nmatch = { name = \"a\" }\nclass = \"g\"\n";
-    let Refusal(reasons) = compile(&pool(text, Direction::GuestTx), &plane).unwrap_err();
-    assert!(reasons[0].contains("3 members at the least rate of plane linux, 500 Mbit/s"), "{reasons:?}");
+    // The least rates must fit.
+    let plane = Abilities { least_bps: 400 * M, ..Abilities::HTB };
+    let Refusal(reasons) = compile(&pool(FULL, Direction::GuestTx), &plane).unwrap_err();
+    assert_eq!(
+        reasons,
+        [
+            "eth0 guest_tx: 3 members at the least rate of plane linux, 400 Mbit/s, are more than 1 Gbit/s; raise the capacity, or \
+          let fewer interfaces match"
+        ]
+    );
+}
+
+/// The host's 2 % and 98 % are all there is.
+const FULL: &str = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.g]\nmin = \"980Mbit\"\n[[interface]]\n\
+                    match = { name = \"a\" }\nclass = \"g\"\n";
+
+#[test]
+fn minima_that_fill_the_capacity_give_way_by_what_a_leaf_needs_at_least() {
+    let compiled = compile(&pool(FULL, Direction::GuestTx), &Abilities::HTB).unwrap();
+    let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
+    assert_eq!(h.leaves.iter().map(|l| l.rate_bps).collect::<Vec<_>>(), [20 * M, 980 * M - 8_000, 8_000]);
+    assert_eq!(
+        compiled.notes,
+        [
+            "eth0 guest_tx: minima are held 8 kbit/s short in all: members without one get 8 kbit/s each, the least of plane \
+          linux"
+        ]
+    );
 }
 
 fn seats() -> impl Strategy<Value = Vec<Seat>> {
@@ -171,15 +194,18 @@ proptest! {
         let members = pool.members();
         let Ok(compiled) = compile(&pool, &Abilities::HTB) else {
             // Refused: the least rates do not fit, or a maximum is below the least rate.
-            let own: u64 = members.iter().map(|m| m.min.div_ceil(8).saturating_mul(8).max(8_000)).sum();
-            prop_assert!(own > capacity || members.iter().any(|m| m.max < 8_000));
+            prop_assert!(8_000 * members.len() as u64 > capacity || members.iter().any(|m| m.max < 8_000));
             return Ok(());
         };
         let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
         prop_assert!(h.rate_bps <= capacity && capacity - h.rate_bps < 8);
         prop_assert!(h.leaves.iter().map(|l| l.rate_bps).sum::<u64>() <= capacity);
+        // What is held short is no more than what the others need at least.
+        let short: u64 = h.leaves.iter().zip(&members).map(|(l, m)| m.min.saturating_sub(l.rate_bps)).sum();
+        prop_assert!(short <= (8_000 + 16) * members.len() as u64, "{}", short);
         for (leaf, member) in h.leaves.iter().zip(&members) {
-            prop_assert!(leaf.rate_bps >= member.min, "a minimum is never rounded away");
+            let fits = members.iter().map(|m| m.min.div_ceil(8) * 8).map(|m| m.max(8_000)).sum::<u64>() <= capacity;
+            prop_assert!(leaf.rate_bps >= member.min || !fits, "a minimum is never rounded away");
             prop_assert!(leaf.rate_bps < member.min + 8 || leaf.rate_bps == 8_000);
             prop_assert!(leaf.ceil_bps >= leaf.rate_bps && leaf.ceil_bps <= member.max.max(leaf.rate_bps));
             prop_assert!(leaf.burst_bytes >= 131_072 && leaf.quantum_bytes >= 65_536 && leaf.priority < 8);

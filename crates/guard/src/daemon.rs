@@ -1,0 +1,217 @@
+//! The thread that keeps a policy in force: the loop, the look once a second whether somebody changed something, and what
+//! others ask of it, one thing after the other. Whoever asks waits for the answer; nobody else touches the plane.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use vmio_model::policy::Policy;
+use vmio_model::policy::assign::Interface;
+
+use crate::core::{Core, CoreError, PoolStatus};
+use crate::planes::Plane;
+
+/// How often the plane is looked at whether all is still in force.
+const LOOK: Duration = Duration::from_secs(1);
+/// Questions that may wait.
+const WAITING: usize = 64;
+
+/// What the thread knows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Status {
+    /// Each pool that is in force.
+    pub pools: Vec<PoolStatus>,
+    /// What deserves a word: interfaces that two entries mean.
+    pub notes: Vec<String>,
+    /// Ends of periods so far.
+    pub ticks: u64,
+    /// Time that the last one took.
+    pub tick_time: Duration,
+    /// The longest so far.
+    pub longest_tick_time: Duration,
+    /// Changes of others that were put right.
+    pub put_right: u64,
+    /// What failed last, and has not gone well since.
+    pub trouble: Option<String>,
+}
+
+enum Asked {
+    Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
+    See(Vec<Interface>, SyncSender<Result<(), CoreError>>),
+    Status(SyncSender<Status>),
+    /// Ends the thread; whether the limits are taken off.
+    Stop(bool),
+}
+
+/// The thread is gone: it was stopped, or it panicked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the guard's loop has ended")]
+pub struct Gone;
+
+/// A hold on the thread. Dropped, it ends the thread and leaves the limits in force.
+#[derive(Debug)]
+pub struct Daemon {
+    ask: SyncSender<Asked>,
+    thread: Option<JoinHandle<Result<(), CoreError>>>,
+}
+
+impl Daemon {
+    /// Starts the thread: `open` is called in it, since planes belong to the network namespace of their thread. Returns
+    /// when the policy is in force.
+    ///
+    /// # Errors
+    /// What `open` gives, and when the thread cannot be started.
+    pub fn start<P: Plane + 'static>(
+        period: Duration,
+        open: impl FnOnce() -> Result<Core<P>, CoreError> + Send + 'static,
+    ) -> Result<Daemon, StartError> {
+        let (ask, asked) = mpsc::sync_channel(WAITING);
+        let (tell, told) = mpsc::sync_channel(1);
+        let run = move || {
+            let core = match open() {
+                Ok(core) => core,
+                Err(error) => {
+                    // Nobody listens any more only when the starter is gone, too.
+                    let _ = tell.send(Some(error));
+                    return Ok(());
+                }
+            };
+            let _ = tell.send(None);
+            Turn { core, status: Status::default() }.run(period, &asked)
+        };
+        let thread = thread::Builder::new().name("guard-loop".into()).spawn(run).map_err(StartError::Thread)?;
+        match told.recv() {
+            Ok(None) => Ok(Daemon { ask, thread: Some(thread) }),
+            Ok(Some(error)) => Err(StartError::Core(error)),
+            Err(_) => Err(StartError::Gone(Gone)),
+        }
+    }
+
+    /// Another policy, whole or not at all.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn reload(&self, policy: Policy) -> Result<Result<(), CoreError>, Gone> {
+        self.ask(|tell| Asked::Reload(Box::new(policy), tell))
+    }
+
+    /// The interfaces that are there now.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn see(&self, interfaces: Vec<Interface>) -> Result<Result<(), CoreError>, Gone> {
+        self.ask(|tell| Asked::See(interfaces, tell))
+    }
+
+    /// What it knows.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn status(&self) -> Result<Status, Gone> {
+        self.ask(Asked::Status)
+    }
+
+    fn ask<T>(&self, what: impl FnOnce(SyncSender<T>) -> Asked) -> Result<T, Gone> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.ask.send(what(tell)).map_err(|_| Gone)?;
+        told.recv().map_err(|_| Gone)
+    }
+
+    /// Ends the thread and takes all limits off.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn undo(mut self) -> Result<(), StartError> {
+        self.end(true)
+    }
+
+    fn end(&mut self, undo: bool) -> Result<(), StartError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // One that has ended needs no word.
+        let _ = self.ask.send(Asked::Stop(undo));
+        thread.join().map_err(|_| StartError::Gone(Gone))?.map_err(StartError::Core)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Limits stay: nothing of this can fail in a way that somebody could mend here.
+        let _ = self.end(false);
+    }
+}
+
+/// Why the thread is not there, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system gave no thread.
+    #[error("cannot start the guard's loop: {0}")]
+    Thread(std::io::Error),
+    /// The plane or the policy.
+    #[error(transparent)]
+    Core(CoreError),
+    /// It panicked.
+    #[error(transparent)]
+    Gone(Gone),
+}
+
+struct Turn<P> {
+    core: Core<P>,
+    status: Status,
+}
+
+impl<P: Plane> Turn<P> {
+    fn run(mut self, period: Duration, asked: &Receiver<Asked>) -> Result<(), CoreError> {
+        let mut ticked = Instant::now();
+        let mut looked = Instant::now();
+        loop {
+            let now = Instant::now();
+            if now.duration_since(ticked) >= period {
+                let time = now.duration_since(ticked);
+                // From now, not from when it was due: after a pause there are no periods to make up for.
+                ticked = now;
+                let done = self.core.tick(time);
+                self.note(done);
+                self.status.ticks += 1;
+                self.status.tick_time = now.elapsed();
+                self.status.longest_tick_time = self.status.longest_tick_time.max(self.status.tick_time);
+            }
+            if now.duration_since(looked) >= LOOK {
+                looked = now;
+                match self.core.reconcile() {
+                    Ok(changes) => self.status.put_right += changes as u64,
+                    Err(error) => self.note(Err(error)),
+                }
+            }
+            match asked.recv_timeout(period.saturating_sub(ticked.elapsed())) {
+                Ok(Asked::Reload(policy, tell)) => {
+                    let _ = tell.send(self.core.reload(*policy));
+                }
+                Ok(Asked::See(interfaces, tell)) => {
+                    let _ = tell.send(self.core.see(interfaces));
+                }
+                Ok(Asked::Status(tell)) => {
+                    let pools = self.core.status();
+                    let notes = self.core.desired().notes.clone();
+                    let status = match pools {
+                        Ok(pools) => Status { pools, notes, ..self.status.clone() },
+                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..self.status.clone() },
+                    };
+                    let _ = tell.send(status);
+                }
+                Ok(Asked::Stop(true)) => return self.core.undo(),
+                Ok(Asked::Stop(false)) | Err(RecvTimeoutError::Disconnected) => {
+                    self.core.leave();
+                    return Ok(());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn note(&mut self, done: Result<(), CoreError>) {
+        self.status.trouble = done.err().map(|e| e.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests;

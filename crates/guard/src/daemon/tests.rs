@@ -1,0 +1,77 @@
+#![allow(clippy::unwrap_used)]
+
+use vmio_model::policy::Links;
+use vmio_model::policy::compile::Abilities;
+
+use super::*;
+use crate::planes::fake::Fake;
+
+const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+min = \"40Mbit\"
+[[interface]]
+match = { name = \"tap*\" }
+class = \"gold\"
+";
+
+fn policy(text: &str) -> Policy {
+    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
+}
+
+fn tap(index: u32) -> Interface {
+    Interface { index, name: format!("tap{index}"), ..Interface::default() }
+}
+
+fn start(text: &str) -> Result<Daemon, StartError> {
+    let policy = policy(text);
+    Daemon::start(Duration::from_millis(1), move || Core::start(Fake::new(Abilities::HTB), policy, vec![tap(1)]))
+}
+
+fn names(daemon: &Daemon) -> Vec<String> {
+    daemon.status().unwrap().pools[0].members.iter().map(|m| m.name.clone()).collect()
+}
+
+#[test]
+fn it_answers_while_it_ticks_and_a_refusal_changes_nothing() {
+    let daemon = start(POLICY).unwrap();
+    assert_eq!(names(&daemon), ["host", "tap1", "default"]);
+    daemon.see(vec![tap(1), tap(2)]).unwrap().unwrap();
+    assert_eq!(names(&daemon), ["host", "tap1", "tap2", "default"]);
+    let refused = daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", "max = \"1kbit\""))).unwrap().unwrap_err();
+    assert!(matches!(refused, CoreError::Refused(_)), "{refused}");
+    daemon.reload(policy(&POLICY.replace("40Mbit", "30Mbit"))).unwrap().unwrap();
+    let status = daemon.status().unwrap();
+    assert_eq!(status.pools[0].members[1].min_effective_bps, 30_000_000);
+    let ticks = status.ticks;
+    let end = Instant::now() + Duration::from_secs(10);
+    while daemon.status().unwrap().ticks == ticks {
+        assert!(Instant::now() < end, "the loop stands still");
+    }
+    assert_eq!(daemon.status().unwrap().trouble, None);
+    daemon.undo().unwrap();
+}
+
+#[test]
+fn what_cannot_be_held_does_not_start() {
+    let error = start(&POLICY.replace("min = \"40Mbit\"", "max = \"1kbit\"")).unwrap_err();
+    assert!(error.to_string().contains("tap1 has a maximum of 1 kbit/s"), "{error}");
+}
+
+#[test]
+fn many_may_ask_at_once() {
+    let daemon = start(POLICY).unwrap();
+    thread::scope(|s| {
+        for i in 0..8u32 {
+            let daemon = &daemon;
+            s.spawn(move || {
+                for j in 0..20 {
+                    daemon.see((0..=(i * j) % 7).map(tap).collect()).unwrap().unwrap();
+                    assert!(names(daemon).len() >= 3);
+                }
+            });
+        }
+    });
+    drop(daemon);
+}
