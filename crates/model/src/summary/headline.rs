@@ -57,7 +57,11 @@ pub(super) fn headline(
     let known = converged(&ratio, rule);
     let workloads: Vec<String> = of.iter().map(|s| workload(s, baseline)).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    let figure = if enough { percent(&ratio) } else { format!("so far about {:.0} %", ratio.value * 100.0) };
+    let figure = match enough || ratio.told_interval().is_some() {
+        true => percent(&ratio),
+        false => format!("{:.0} %", ratio.value * 100.0),
+    };
+    let figure = if enough { figure } else { format!("so far about {figure}") };
     let emulation = if emulated { " under software emulation (TCG)" } else { "" };
     // Of the host's own disk it says nothing.
     let host = run.environment.modelled.as_ref().map_or_else(|| "this host".to_owned(), ModelledDisk::headline);

@@ -169,8 +169,11 @@ pub(super) fn verdict(ratio: &Ratio, rule: &Convergence) -> String {
         _ if rule.is_narrow(ratio) => {}
         Some(_) if ratio.told_interval().is_none() => missing.push("two pairs are too few for an interval".to_owned()),
         Some(w) => {
-            let asked = rule.width_at(ratio.value);
-            missing.push(format!("±{:.1} points where ±{:.1} are required", w * 100.0, asked * 100.0));
+            let [has, asked] = [w, rule.width_at(ratio.value)].map(|width| width * 100.0);
+            // As many digits as tell them apart.
+            let told = |decimals: usize| [has, asked].map(|width| format!("{width:.decimals$}"));
+            let [has, asked] = (1..4).map(told).find(|[has, asked]| has != asked).unwrap_or_else(|| told(4));
+            missing.push(format!("±{has} points where ±{asked} are required"));
         }
         None => missing.push("no interval".to_owned()),
     }

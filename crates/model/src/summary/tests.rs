@@ -5,6 +5,7 @@
 use super::*;
 use crate::figure::Reading;
 use crate::result::{Accel, CpuUse, Mark, Run, Seen, Watched};
+use crate::stats::Interval;
 use crate::testing::{Bench, guest, native, virtio};
 
 mod actors;
@@ -203,9 +204,29 @@ fn what_did_not_converge_says_so() {
         "{}",
         h.text
     );
+    assert!(h.text.contains(" gets so far about 31 % of this host: "), "{}", h.text);
+    // What the line below says of the interval is of one that is there.
+    let h = summarise(&bench().rounds(4).scatter(0.4).run()).headline.unwrap();
+    assert!(!h.converged && h.about_interval.as_ref().unwrap().contains("over its 4 rounds"), "{h:?}");
+    let Interval { low, high } = h.share_ratio.interval.unwrap();
+    let (value, low, high) = (h.share_ratio.value * 100.0, low * 100.0, high * 100.0);
+    let figure = format!(" gets so far about {value:.0} % ({low:.0} to {high:.0} %) of this host: ");
+    assert!(h.text.contains(&figure), "{}", h.text);
     let wide = summarise(&bench().scatter(0.4).run());
     assert!(wide.shares.iter().any(|s| s.verdict.contains("points where ±5.0 are required")));
     assert!(few.shares.iter().all(|s| !s.converged));
+}
+
+#[test]
+fn what_is_just_too_wide_differs_from_what_is_required() {
+    let rule = Convergence::default();
+    let told = |half: f64| {
+        let interval = Some(Interval { low: 0.5 - half, high: 0.5 + half });
+        shares::verdict(&Ratio { value: 0.5, interval, pairs: 5, boots: 5 }, &rule)
+    };
+    assert_eq!(told(0.0504), "not converged: ±5.04 points where ±5.00 are required");
+    assert_eq!(told(0.072), "not converged: ±7.2 points where ±5.0 are required");
+    assert_eq!(told(0.0499), "converged");
 }
 
 /// Where a study is content with two pairs, no width of thousands of points is shown beside "no interval yet".
