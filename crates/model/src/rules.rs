@@ -316,6 +316,11 @@ impl Rule {
         RULES.iter().copied().find(|rule| rule.id == id)
     }
 
+    /// The id that was meant, if any is near enough to this.
+    pub fn nearest(id: &str) -> Option<&'static str> {
+        crate::toml_reader::nearest(id, RULES.iter().map(|rule| rule.id))
+    }
+
     /// What it finds in these facts.
     pub fn check(&self, facts: &Facts) -> Vec<Finding> {
         let of_qemu = facts.kind.as_deref().is_none_or(|kind| kind == "qemu");

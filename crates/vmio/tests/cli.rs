@@ -96,6 +96,56 @@ fn numbers_that_are_none_are_told_what_is_wanted() {
 }
 
 #[test]
+fn numbers_below_nothing_are_told_the_range() {
+    let dir = tempfile::tempdir().unwrap();
+    for (option, range) in [
+        ("--minutes", "--minutes must be above 0"),
+        ("--gib", "--gib must be above 0"),
+        ("--gentle-share", "--gentle-share -3 is not in 0 to 1"),
+    ] {
+        let (_, err) = ends(&vmio(dir.path(), &["tax", "--dry-run", option, "-3"]), 2);
+        assert!(err.contains(range) && !err.contains("unexpected"), "{err}");
+    }
+}
+
+/// What is simulated is no study to run, and says where it is.
+#[test]
+fn a_simulated_study_is_pointed_to() {
+    let dir = tempfile::tempdir().unwrap();
+    for verb in ["show", "run"] {
+        let (_, err) = ends(&vmio(dir.path(), &["study", verb, "amamou2012"]), 2);
+        assert!(err.contains("no study to run") && err.contains("vmio guard simulate --study amamou2012"), "{err}");
+    }
+}
+
+#[test]
+fn the_guard_says_that_nothing_puts_it_in_force() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["guard", "--help"][..], &["--help"]] {
+        let (out, _) = ends(&vmio(dir.path(), args), 0);
+        assert!(bed::unfolded(&out).contains("nothing puts it in force yet"), "{out}");
+    }
+}
+
+/// A slip is told before minutes of measuring, and before the plan.
+#[test]
+fn a_rule_to_prove_that_is_none_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    for more in [&["--dry-run"][..], &["--yes"]] {
+        let with = |rule: &str| {
+            let (out, err) = ends(&vmio(dir.path(), &[&["tax", "--quick", "--prove", rule][..], more].concat()), 2);
+            assert!(out.is_empty(), "{out}");
+            bed::unfolded(&err)
+        };
+        let err = with("emulated-drivr");
+        assert!(err.contains("no rule has this name; did you mean `emulated-driver`?"), "{err}");
+        let err = with("zzzzzz");
+        assert!(err.contains("no rule has this name (docs/rules.md") && !err.contains("did you mean"), "{err}");
+    }
+    assert!(fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was made");
+}
+
+#[test]
 fn the_plan_of_a_proof_says_what_follows() {
     let dir = tempfile::tempdir().unwrap();
     let plan = |more: &[&str]| {

@@ -20,7 +20,7 @@ use crate::context::{Context, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
 
-/// Guarantee guests their bandwidth: check a policy, show what it gives
+/// Check and simulate a policy that guarantees guests their bandwidth; nothing puts it in force yet
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio guard check --config guard.toml   every problem, with line and caret

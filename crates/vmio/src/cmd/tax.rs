@@ -1,6 +1,6 @@
 //! `vmio tax`: how much of this host's storage a reference guest gets, and why not more.
 
-use vmio_model::rules::Severity;
+use vmio_model::rules::{Rule, Severity};
 use vmio_node::Local;
 
 use crate::context::{Context, Outcome};
@@ -48,7 +48,7 @@ pub struct Args {
     noise: bool,
     /// Measure a finding's setup with and without its change; the costliest finding
     /// unless RULE names one
-    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "")]
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "", value_parser = rule)]
     prove: Option<String>,
     /// With --prove: use the findings of this stored run instead of measuring first
     #[arg(long, value_name = "RUN", requires = "prove")]
@@ -60,6 +60,15 @@ pub struct Args {
     wishes: Box<Wishes>,
     #[command(flatten)]
     forms: Forms,
+}
+
+/// The id of a rule, or nothing for the costliest finding: a slip is told before anything is measured.
+fn rule(id: &str) -> Result<String, String> {
+    if id.is_empty() || Rule::find(id).is_some() {
+        return Ok(id.to_owned());
+    }
+    let near = Rule::nearest(id).map(|near| format!("; did you mean `{near}`?"));
+    Err(format!("no rule has this name{} (docs/rules.md lists all)", near.unwrap_or_default()))
 }
 
 /// Runs the verb.

@@ -52,13 +52,13 @@ pub struct Wishes {
     #[arg(long)]
     pub no_gentle: bool,
     /// Share of the measured bandwidth that --gentle may use
-    #[arg(long, value_name = "RATIO", default_value_t = 0.25, value_parser = number)]
+    #[arg(long, value_name = "RATIO", default_value_t = 0.25, value_parser = number, allow_negative_numbers = true)]
     pub gentle_share: f64,
     /// Measure for at most so many minutes, instead of the study's limit
-    #[arg(long, value_name = "MINUTES", value_parser = number)]
+    #[arg(long, value_name = "MINUTES", value_parser = number, allow_negative_numbers = true)]
     pub minutes: Option<f64>,
     /// Write at most so many GiB in all, making the targets included, instead of the study's limit
-    #[arg(long, value_name = "GIB", value_parser = number)]
+    #[arg(long, value_name = "GIB", value_parser = number, allow_negative_numbers = true)]
     pub gib: Option<f64>,
     /// Bring flash into its steady state first (SNIA): fill each target once more, and repeat writing cells until
     /// five rounds agree

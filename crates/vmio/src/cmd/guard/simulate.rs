@@ -293,3 +293,18 @@ fn in_parallel(scenario: &Scenario, jobs: &[Settings]) -> anyhow::Result<Vec<sim
     };
     jobs.iter().map(of).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum as _;
+
+    use super::*;
+
+    /// `vmio study` points to these.
+    #[test]
+    fn studies_know_what_is_simulated() {
+        let known: Vec<String> =
+            Known::value_variants().iter().filter_map(|k| Some(k.to_possible_value()?.get_name().to_owned())).collect();
+        assert_eq!(known, crate::studies::SIMULATED);
+    }
+}
