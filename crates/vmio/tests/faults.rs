@@ -247,7 +247,17 @@ fn the_plan_of_every_study_bounds_what_is_written_without_a_false_warning() {
     assert!(with(&format!("{:.1}", least.parse::<f64>().unwrap() - 0.1)).contains("too little for"), "{least}");
     let help = format!("at least {least} for 5 rounds");
     let refused = bed.vmio(&["tax", "--quick", "--gib", "0.5", "--dry-run"]).with(3);
-    refused.says(&["making the targets alone", "--gib", &help]);
+    let refused = refused.says(&["making the targets alone", "--gib", &help]);
+    // The plan says nothing else.
+    let plan = unfolded(&refused.out);
+    assert!(plan.contains(" writes making the targets alone writes 1."), "{plan}");
+    assert!(plan.contains(" GiB, more than the 512 MiB of --gib "), "{plan}");
+    assert!(!plan.contains(" in all") && !plan.contains("likely"), "{plan}");
+    // Where the time ends it first, less is written than by the fewest rounds.
+    let short = unfolded(&bed.vmio(&["tax", "--quick", "--minutes", "0.1", "--dry-run"]).out);
+    assert!(short.contains(" of measuring: the first round alone takes about "), "{short}");
+    assert!(short.contains("cut short the time budget of 6 s is likely to end the run"), "{short}");
+    assert!(short.contains(" likely less than ") && short.contains(" GiB, what 5 rounds write (rates "), "{short}");
     bed.is_clean();
 }
 
@@ -278,6 +288,24 @@ fn a_place_in_memory_is_refused_for_every_kind_of_file() {
         assert!(bed.last().is_none(), "{target}: no run was begun");
         assert_eq!(fs::read_dir(memory.path()).unwrap().count(), 0, "{target}");
     }
+    bed.is_clean();
+}
+
+/// In the units of all else, and once.
+#[test]
+fn too_little_space_is_told_once() {
+    let bed = Bed::new();
+    let path = programs(&bed, &["qemu-system-x86_64", "fio"]);
+    let study = fs::read_to_string(fixture("file.toml")).unwrap();
+    let study = study.replace("target_mib = 512", "target_mib = 50000000");
+    let file = bed.state().join("images/study.toml");
+    fs::write(&file, study.replace("max_gib_written = 50.0", "max_gib_written = 100000.0")).unwrap();
+    let mut command = bed.command(&["study", "run", "--dry-run"]);
+    let ended = bed.finish(command.arg(&file).env("PATH", &path)).with(3);
+    let said = unfolded(&(ended.out + &ended.err));
+    assert_eq!(said.matches("are needed").count(), 1, "{said}");
+    assert!(said.contains("not enough space on ") && said.contains(" GiB are needed (20 % to spare"), "{said}");
+    assert!(said.contains("at a time; that much is not there") && !said.contains(" bytes are"), "{said}");
     bed.is_clean();
 }
 

@@ -157,7 +157,15 @@ fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
     let all = figures::study("").cells().len();
     for others in [&[][..], &["web1"]] {
         assert!(told(0, others).contains("bandwidth is capped"));
-        assert!(told(all - 1, others).contains("bandwidth is capped"));
+        assert!(told(1, others).contains("bandwidth is capped"));
+        // One cell is left, and what it is compared with is not: nothing is promised, and every cell is accounted for.
+        let one = told(all - 1, others);
+        assert!(one.contains(", and no cell is left to run") && !one.contains("capped"), "{one}");
+        assert!(one.contains("time none: nothing can be measured here"), "{one}");
+        assert!(!one.contains("first figures") && !one.contains("cut short"), "{one}");
+        assert!(one.contains(&format!("not run {} of {all} cells (", all - 1)), "{one}");
+        assert!(one.contains(&format!("not run 1 of {all} cells (")), "{one}");
+        assert!(one.contains("nothing is left to compare them with"), "{one}");
         let none = told(all, others);
         assert!(none.contains("gentle") && none.contains(", and no cell is left to run"), "{none}");
         assert!(!none.contains("capped"), "{none}");

@@ -134,7 +134,7 @@ fn too_little_space_is_told_with_its_figures_before_anything_is_written() {
     let bed = Bed::new();
     let small = Mounted::tmpfs(&bed.state().join("run"), "size=300m");
     let ended = bed.finish(one(&bed, &["--on"]).arg(&small.0)).with(3);
-    ended.says(&["not enough space on", "644245094 bytes are needed", "314572800 are left", "--on"]);
+    ended.says(&["not enough space on", "615 MiB are needed", "300 MiB are left", "--on"]);
     assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0);
     assert!(bed.last().is_none());
     drop(small);

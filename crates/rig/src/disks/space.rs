@@ -31,7 +31,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// Not enough space.
-    #[error("not enough space on {}: {needed_bytes} bytes are needed (20 % to spare included), {free_bytes} are left ({of}); free some, use --on another place, or a study with a smaller size.target_mib", dir.display())]
+    #[error("not enough space on {}: {} are needed (20 % to spare included), {} are left ({of}); free some, use --on another place, or a study with a smaller size.target_mib", dir.display(), gib(*needed_bytes), gib(*free_bytes))]
     Space {
         /// Where.
         dir: PathBuf,
@@ -225,7 +225,7 @@ mod tests {
         let here = std::env::temp_dir();
         let free = left(&node, &here).unwrap().free_bytes;
         let said = demand(&node, &here, free / 6 * 5 + (64 << 20)).unwrap_err().to_string();
-        assert!(said.contains("bytes are needed") && said.contains("--on"), "{said}");
+        assert!(said.contains("iB are needed (20 % to spare included), ") && said.contains("--on"), "{said}");
         demand(&node, &here, free / 2).unwrap();
     }
 }

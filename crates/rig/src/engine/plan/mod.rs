@@ -335,7 +335,7 @@ impl Planned {
                 .help("name a directory that is, or have it made with --make-place")
                 .into());
         }
-        if let Some(budget) = self.cost.budget_bytes.filter(|budget| self.cost.making_bytes_written >= *budget) {
+        if let Some(budget) = self.too_little_for_targets() {
             let (making, budget) = (gib(self.cost.making_bytes_written), gib(budget));
             let what = format!("making the targets alone writes {making}, and {budget} may be written in all");
             let (rounds, least) = (self.cost.min_rounds, gib_for(self.cost.least_bytes_written));
@@ -345,12 +345,7 @@ impl Planned {
             );
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
-        let skipped = Skipped::keys(&self.skipped);
-        let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
-        let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
-        let mut cells = self.study.cells();
-        let compares = cells.iter().any(|c| self.study.compares(c));
-        if !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c)) {
+        if self.measures_nothing() {
             let why = self.skipped.first().map_or("", |s| s.reason.as_str());
             // The plan has said it whole.
             let (why, help) = match unmet::since_gentle(why) {
@@ -360,11 +355,28 @@ impl Planned {
             let what = format!("nothing can be measured here: {why}");
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
+        let skipped = Skipped::keys(&self.skipped);
+        let mut cells = self.study.cells();
         cells.retain(|cell| !skipped.contains(&cell.key()));
         match machine::too_many_paths(&cells) {
             Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
             None => Ok(()),
         }
+    }
+
+    /// Whether no cell can run, or of a study that compares none together with what it is compared with.
+    pub fn measures_nothing(&self) -> bool {
+        let skipped = Skipped::keys(&self.skipped);
+        let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
+        let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
+        let cells = self.study.cells();
+        let compares = cells.iter().any(|c| self.study.compares(c));
+        !cells.iter().any(|c| (!compares || self.study.compares(c)) && can_run(c))
+    }
+
+    /// The write budget in bytes, where making the targets alone takes all of it.
+    pub fn too_little_for_targets(&self) -> Option<u64> {
+        self.cost.budget_bytes.filter(|budget| self.cost.making_bytes_written >= *budget)
     }
 
     /// Between the plan and the answer any time may pass: the user's own device must still be the one that

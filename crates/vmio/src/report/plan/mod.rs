@@ -113,15 +113,24 @@ pub fn text(plan: &Planned) -> String {
     if let Some(qemu) = &plan.held.qemu {
         row("", format!("QEMU: {}", view::qemu_held(qemu, plan.gentle)));
     }
+    let nothing = plan.measures_nothing();
     row(
         "time",
-        format!(
-            "{} of measuring, first figures after about {}",
-            range(duration(c.min_seconds.min(c.max_seconds)), duration(c.max_seconds)),
-            duration(c.first_round_seconds.min(c.max_seconds))
-        ),
+        match c.first_round_seconds > c.max_seconds {
+            _ if nothing => "none: nothing can be measured here (\"not run\" below)".to_owned(),
+            true => format!(
+                "at most {} of measuring: the first round alone takes about {}",
+                duration(c.max_seconds),
+                duration(c.first_round_seconds)
+            ),
+            false => format!(
+                "{} of measuring, first figures after about {}",
+                range(duration(c.min_seconds.min(c.max_seconds)), duration(c.max_seconds)),
+                duration(c.first_round_seconds)
+            ),
+        },
     );
-    if c.over_time {
+    if c.over_time && !nothing {
         let ends =
             format!("the time budget of {} is likely to end the run", duration(plan.study.repeat.max_minutes * 60.0));
         let shares = cells.iter().any(|cell| plan.study.compares(cell));
@@ -140,11 +149,13 @@ pub fn text(plan: &Planned) -> String {
         );
     }
     match &plan.placed {
+        Some(_) if nothing => row("writes", "nothing".into()),
         Some(_) => what_is_written(plan, &mut row),
         None => row("writes", "nothing but its own files: no cell is on a disk".into()),
     }
     if let Some(placed) = &plan.placed {
-        let space = placed.space.as_ref().unwrap_or_else(|why| why);
+        // Why not is what the plan is refused with.
+        let space = placed.space.as_ref().map_or("that much is not there, or not usable", String::as_str);
         row("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
     }
     let device = cells.iter().flat_map(Cell::targets).any(takes_device);
@@ -161,7 +172,7 @@ pub fn text(plan: &Planned) -> String {
     }
     let who = who.join(", ");
     // What cannot be capped does not run.
-    let any_runs = plan.skipped.len() < cells.len();
+    let any_runs = !nothing;
     match (who.is_empty(), plan.gentle) {
         (true, false) => {
             let seen = plan.others.unseen();
@@ -211,6 +222,13 @@ pub fn text(plan: &Planned) -> String {
                 ),
             );
         }
+    }
+    let left: Vec<String> =
+        cells.iter().filter(|cell| !plan.skipped.iter().any(|s| s.cell == **cell)).map(Cell::key).collect();
+    if let Some(first) = left.first().filter(|_| nothing) {
+        let more = if left.len() > 1 { ", …" } else { "" };
+        let why = "nothing is left to compare them with";
+        row("not run", format!("{} of {} cells ({first}{more}): {why}", left.len(), cells.len()));
     }
     t
 }
@@ -285,6 +303,11 @@ fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, S
 /// What is written to the place.
 fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
     let c = &plan.cost;
+    if let Some(budget) = plan.too_little_for_targets() {
+        let making = gib(c.making_bytes_written);
+        row("writes", format!("making the targets alone writes {making}, more than the {} of --gib", gib(budget)));
+        return;
+    }
     row(
         "writes",
         format!(
@@ -293,7 +316,14 @@ fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
             gib(c.making_bytes_written)
         ),
     );
-    row("", format!("likely {} for {} rounds (rates {})", gib(c.likely_bytes_written), c.min_rounds, plan.rates_from));
+    let (likely, rates) = (gib(c.likely_bytes_written), &plan.rates_from);
+    row(
+        "",
+        match c.over_time {
+            true => format!("likely less than {likely}, what {} rounds write (rates {rates})", c.min_rounds),
+            false => format!("likely {likely} for {} rounds (rates {rates})", c.min_rounds),
+        },
+    );
     for (span, workloads) in cut(plan) {
         row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
     }
