@@ -104,3 +104,21 @@ fn the_published_experiment_stands_beside_its_simulation() {
         assert!((450.0..610.0).contains(&value), "{run}");
     }
 }
+
+/// In the columns of a terminal, and no label is cut.
+#[test]
+fn the_text_of_the_published_experiment_fits() {
+    let (out, _) = ends(&simulate(&["--study", "amamou2012", "--seconds", "1"]), 0);
+    let wide: Vec<&str> = out.lines().filter(|line| line.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("Compared with the figures printed in A. Amamou et al., A Dynamic Bandwidth Allocator"),
+        "{out}"
+    );
+    assert!(
+        words.contains(", queued on the host simulated ") || words.contains(", held in the guest simulated "),
+        "{out}"
+    );
+    assert!(!out.contains('…'), "{out}");
+}

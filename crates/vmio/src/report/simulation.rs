@@ -120,7 +120,7 @@ pub fn text(report: &Report, style: Style) -> String {
         let _ = writeln!(
             out,
             "{}\n{}",
-            style.bold(&format!("{}: {}", run.subject, run.how())),
+            style.bold(fit::paragraph("", 0, &format!("{}: {}", run.subject, run.how())).trim_end()),
             style.dim(
                 fit::paragraph(
                     "  ",
@@ -168,7 +168,8 @@ pub fn text(report: &Report, style: Style) -> String {
 }
 
 fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
-    let _ = writeln!(out, "{}", style.bold(&format!("Compared with the figures printed in {}", study.paper.citation)));
+    let title = format!("Compared with the figures printed in {}", study.paper.citation);
+    let _ = writeln!(out, "{}", style.bold(fit::paragraph("", 0, &title).trim_end()));
     for figure in &study.paper.published {
         let said = what(figure);
         // What is too long for its column stands above.
@@ -181,7 +182,12 @@ fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
         let _ = writeln!(out, "  {said:<53} published {:>14}", shown(figure, figure.value));
         for run in report.runs.iter().filter(|r| beside(r, figure)) {
             let value = figure.simulated(&run.scenario, &run.outcome).map_or("none".into(), |v| shown(figure, v));
-            let _ = writeln!(out, "    {} simulated {value:>14}", fit::left(&fit::name(&run.how(), 51), 51));
+            let mut how = run.how();
+            if fit::columns(&how) > 51 {
+                *out += &fit::paragraph("    ", 6, &how);
+                how.clear();
+            }
+            let _ = writeln!(out, "    {} simulated {value:>14}", fit::left(&how, 51));
         }
     }
     let _ = writeln!(out, "\n{}", style.bold("Loss over the loop's period"));
