@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{apart, leaf, run, three, tree, tried, uplink};
-use vmio_guard::planes::linux::htb::{self, Root, SizeTable, Step, Undone, classid};
+use vmio_guard::planes::linux::htb::{self, Root, Step, Undone, classid};
 use vmio_guard::planes::linux::{Device, Error, Netlink};
 use vmio_model::policy::program::{Framing, Hierarchy};
 
@@ -63,39 +63,22 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
 
 #[test]
 #[ignore = "root"]
-fn the_size_table_is_in_force_and_can_be_exchanged() {
+fn framing_is_in_force_and_can_be_exchanged() {
     apart(|| {
         let (mut netlink, device) = uplink();
         let mut hierarchy = Hierarchy { framing: Framing::ETHERNET, ..three() };
         put(&mut netlink, &device, &hierarchy);
         let Root::Ours(there) = htb::read(&mut netlink, &device).unwrap() else { panic!("it is ours") };
-        assert_eq!(there.sizes, SizeTable::of(Framing::ETHERNET));
-        // A small frame counts as the wire's least: 84 bytes. What is sent to the uplink's own address range goes
-        // through the default class.
-        run(&["ip addr add 10.9.0.1/24 dev u0", "ip neigh add 10.9.0.2 lladdr 02:00:00:00:00:02 dev u0 nud permanent"]);
-        let counts = |netlink: &mut Netlink| {
-            let counts = vmio_guard::planes::linux::counters::read(netlink, &device).unwrap()[&2];
-            (counts.packets, counts.bytes)
-        };
-        let before = counts(&mut netlink);
-        let socket = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
-        for _ in 0..100 {
-            socket.send_to(&[0], "10.9.0.2:9").unwrap();
-        }
-        crate::common::until("100 packets counted", || counts(&mut netlink).0 >= before.0 + 100);
-        let after = counts(&mut netlink);
-        // Others' packets (IPv6 finding its neighbours) may be among them: at least 86 bytes and 24.
-        let (packets, bytes) = (after.0 - before.0, after.1 - before.1);
-        assert!(
-            bytes >= packets * 84 && bytes < 100 * 84 + (packets - 100) * 400 + 1,
-            "{packets} packets, {bytes} bytes"
-        );
-
+        assert!(there.classes.values().all(|found| (found.class.overhead, found.class.mpu) == (24, 84)), "{there:?}");
         hierarchy.framing = Framing { overhead_bytes: 4, least_bytes: 0 };
         let changed = put(&mut netlink, &device, &hierarchy);
-        assert!(matches!(changed[..], [Step::SetSizes { .. }]), "{changed:?}");
+        assert!(changed.len() == 4 && changed.iter().all(|step| matches!(step, Step::SetClass { .. })), "{changed:?}");
         hierarchy.framing = Framing::NONE;
-        assert_eq!(put(&mut netlink, &device, &hierarchy), [Step::SetSizes { sizes: None }]);
+        assert_eq!(put(&mut netlink, &device, &hierarchy).len(), 4);
+        assert_eq!(put(&mut netlink, &device, &hierarchy), []);
+        // Somebody's size table goes.
+        run(&["tc qdisc change dev u0 root handle 7a00: stab overhead 10 linklayer ethernet"]);
+        assert_eq!(put(&mut netlink, &device, &hierarchy), [Step::RemoveSizes]);
         assert_eq!(put(&mut netlink, &device, &hierarchy), []);
     });
 }
@@ -169,7 +152,7 @@ fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_appli
         let gone = Device { index: 4_000_000, name: "gone0".to_owned() };
         let refused = htb::put(&mut netlink, &gone, &tree(&three()), false).unwrap_err().to_string();
         assert!(
-            refused.contains("cannot add qdisc 7a00: default 7a00:2 no size table on gone0: No such device"),
+            refused.contains("cannot add qdisc 7a00: default 7a00:2 on gone0: No such device"),
             "{refused}"
         );
         assert!(refused.contains("help: the interface is gone"), "{refused}");

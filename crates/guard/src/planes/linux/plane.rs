@@ -223,12 +223,15 @@ impl Plane for Linux {
         let uplink = self.told(pool)?.uplink.clone();
         let all = counters::read(&mut self.netlink, &uplink)?;
         let told = self.told(pool)?;
+        let framing = told.compiled.framing;
         let count = |(number, tally): (&u16, &mut Tally)| {
             let counts = all.get(number).copied().unwrap_or_default();
             tally.dropped += u64::from(counts.dropped_packets.wrapping_sub(tally.last_dropped));
             tally.last_dropped = counts.dropped_packets;
+            let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
             Count {
-                passed_bytes: counts.bytes,
+                // The class counts frames without their framing.
+                passed_bytes: framed.max(counts.packets * u64::from(framing.least_bytes)),
                 dropped_packets: tally.dropped,
                 waiting_bytes: u64::from(counts.waiting_bytes),
             }

@@ -8,7 +8,7 @@ use super::encode::{
 };
 use super::read::{Foreign, Root, read};
 use super::steps::{Step, difference, mismatch};
-use super::tree::{SizeTable, Tree};
+use super::tree::Tree;
 use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
 
 /// What was done.
@@ -121,10 +121,6 @@ fn verify(netlink: &mut Netlink, device: &Device, wanted: &Tree) -> Result<()> {
 fn change(device: &Device, step: &Step, over: bool) -> Change {
     let index = device.index;
     let htb = || Attributes::new().with_text(TCA_KIND, "htb");
-    let sized = |attributes: Attributes, sizes: &Option<SizeTable>| match sizes {
-        Some(sizes) => attributes.with_nested(TCA_STAB, encode::sizes(*sizes)),
-        None => attributes,
-    };
     let at_root = tcmsg(index, HANDLE, AT_ROOT);
     let add = flag::CREATE | flag::EXCLUSIVE;
     let class = |minor: u16, class, flags| {
@@ -134,13 +130,13 @@ fn change(device: &Device, step: &Step, over: bool) -> Change {
     };
     let request = match step {
         Step::RemoveRoot => Request::new(RTM_DELQDISC, 0, &at_root, Attributes::new()),
-        Step::AddRoot { default, sizes } => {
-            let attributes = sized(htb().with_nested(TCA_OPTIONS, encode::qdisc(*default)), sizes);
+        Step::AddRoot { default } => {
+            let attributes = htb().with_nested(TCA_OPTIONS, encode::qdisc(*default));
             let flags = if over { flag::CREATE | flag::REPLACE } else { add };
             Request::new(RTM_NEWQDISC, flags, &at_root, attributes)
         }
-        // HTB has no change of its own; without options the size table alone is exchanged.
-        Step::SetSizes { sizes } => Request::new(RTM_NEWQDISC, 0, &at_root, sized(htb(), sizes)),
+        // HTB has no change of its own; without options the size table alone is exchanged, for none.
+        Step::RemoveSizes => Request::new(RTM_NEWQDISC, 0, &at_root, htb()),
         Step::AddClass { minor, class: settings } => class(*minor, settings, add),
         Step::SetClass { minor, class: settings } => class(*minor, settings, 0),
         Step::RemoveQueue { minor, handle } => {

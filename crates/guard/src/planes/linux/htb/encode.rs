@@ -2,7 +2,7 @@
 //! table's structures (include/uapi/linux/pkt_sched.h).
 
 use super::super::netlink::wire::{self, Attributes, Malformed, u16_at, u32_at, u64_at};
-use super::tree::{Class, SizeTable};
+use super::tree::Class;
 
 pub(super) const RTM_NEWQDISC: u16 = 36;
 pub(super) const RTM_DELQDISC: u16 = 37;
@@ -28,14 +28,11 @@ const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 
 const TCA_STAB_BASE: u16 = 1;
-const TCA_STAB_DATA: u16 = 2;
 
 /// Bytes of `struct tcmsg`.
 pub(in super::super) const TCMSG: usize = 20;
 /// Bytes of `struct tc_htb_opt`.
 const HTB_OPT: usize = 44;
-/// Bytes of `struct tc_sizespec`.
-const SIZE_SPEC: usize = 24;
 /// TC_LINKLAYER_ETHERNET: the kernel counts by itself and wants no rate table.
 const ETHERNET: u8 = 1;
 /// HTB's version (TC_HTB_PROTOVER).
@@ -110,32 +107,9 @@ pub(super) fn default_of(options: &[u8]) -> Result<u32, Malformed> {
     glob.ok_or_else(|| Malformed("has an HTB qdisc without values".into()))
 }
 
-/// The size table, with its entries.
-pub(super) fn sizes(sizes: SizeTable) -> Attributes {
-    // cell_log, size_log and cell_align 0: an entry a byte, lengths as they are.
-    let mut base = vec![0; 4];
-    base.extend(sizes.overhead.to_ne_bytes());
-    for value in [u32::from(ETHERNET), sizes.mpu, sizes.entries, sizes.entries] {
-        base.extend(value.to_ne_bytes());
-    }
-    let attributes = Attributes::new().with(TCA_STAB_BASE, &base);
-    if sizes.entries == 0 {
-        return attributes;
-    }
-    let table: Vec<u8> = sizes.table().flat_map(u16::to_ne_bytes).collect();
-    attributes.with(TCA_STAB_DATA, &table)
-}
-
-/// The size table as the kernel gives it: its base alone, never its entries.
-pub(super) fn sizes_of(stab: &[u8]) -> Result<SizeTable, Malformed> {
+/// How many entries a size table has (`struct tc_sizespec`): the kernel gives its base alone.
+pub(super) fn entries_of(stab: &[u8]) -> Result<u32, Malformed> {
     let attributes = wire::attributes(stab)?;
-    let base = wire::find(&attributes, TCA_STAB_BASE).filter(|base| base.len() >= SIZE_SPEC);
-    let base = base.ok_or_else(|| Malformed("has a size table without a base".into()))?;
-    let at = |at| u32_at(base, at).unwrap_or(0);
-    Ok(SizeTable {
-        overhead: at(4) as i32,
-        mpu: at(12),
-        entries: at(20),
-        ours: at(0) == 0 && at(8) == u32::from(ETHERNET) && at(16) == at(20),
-    })
+    let base = wire::find(&attributes, TCA_STAB_BASE).and_then(|base| u32_at(base, 20));
+    base.ok_or_else(|| Malformed("has a size table without a base".into()))
 }

@@ -24,7 +24,7 @@ pub use apply::{Applied, Undone, put, undo};
 pub use encode::tcmsg;
 pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
-pub use tree::{Class, Numbers, SizeTable, Tree, WantedLeaf};
+pub use tree::{Class, Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETTCLASS, TCA_STATS2, TCMSG};
 pub(super) use read::{filters, has};

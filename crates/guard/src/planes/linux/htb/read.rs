@@ -8,9 +8,9 @@ use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request,
 use super::super::{Device, Netlink, Result};
 use super::encode::{
     AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS, TCA_STATS2,
-    TCA_XSTATS, TCMSG, class_of, default_of, sizes_of, tcmsg,
+    TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
-use super::tree::{Class, SizeTable};
+use super::tree::Class;
 use super::{HANDLE, classid, shown};
 
 /// Qdiscs that are whole by their options alone, so that one can be put back by them.
@@ -36,8 +36,8 @@ pub enum Root {
 pub struct InForce {
     /// The default class's number.
     pub default: u32,
-    /// The size table, where there is one.
-    pub sizes: Option<SizeTable>,
+    /// Somebody gave it a size table.
+    pub sized: bool,
     /// Classes by number.
     pub classes: BTreeMap<u16, FoundClass>,
     /// Queues by the number of the class that they are in.
@@ -113,7 +113,7 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
     let mut found = InForce {
         default: default_of(root.options.as_deref().unwrap_or_default()).map_err(malformed)?,
-        sizes: root.sizes.as_deref().map(sizes_of).transpose().map_err(malformed)?,
+        sized: root.sizes.is_some(),
         classes: classes(netlink, device)?,
         ..InForce::default()
     };
@@ -188,7 +188,7 @@ fn classes(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Found
 
 fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) -> Result<Foreign> {
     let child = all.iter().find(|q| q.parent >> 16 == root.handle >> 16 && q.parent != root.handle);
-    let entries = root.sizes.as_deref().and_then(|s| sizes_of(s).ok()).is_some_and(|s| s.entries > 0);
+    let entries = root.sizes.as_deref().and_then(|s| entries_of(s).ok()).is_some_and(|entries| entries > 0);
     let lost = if !SIMPLE.contains(&root.kind.as_str()) {
         Some("its classes would be lost".to_owned())
     } else if let Some(child) = child {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::read::InForce;
-use super::tree::{Class, SizeTable, Tree};
+use super::tree::{Class, Tree};
 use super::{ROOT_CLASS, classid, queue_handle, shown};
 
 /// One request to the kernel.
@@ -18,14 +18,9 @@ pub enum Step {
     AddRoot {
         /// The default class's number.
         default: u16,
-        /// How long packets are.
-        sizes: Option<SizeTable>,
     },
-    /// Another size table, or none.
-    SetSizes {
-        /// How long packets are.
-        sizes: Option<SizeTable>,
-    },
+    /// A size table that somebody gave our qdisc goes.
+    RemoveSizes,
     /// A class.
     AddClass {
         /// Its number.
@@ -72,10 +67,9 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
     if actual.is_some() && stays.is_none() {
         steps.push(Step::RemoveRoot);
     }
-    let sizes = wanted.sizes;
     match stays {
-        None => steps.push(Step::AddRoot { default: wanted.default, sizes }),
-        Some(there) if there.sizes != sizes => steps.push(Step::SetSizes { sizes }),
+        None => steps.push(Step::AddRoot { default: wanted.default }),
+        Some(there) if there.sized => steps.push(Step::RemoveSizes),
         Some(_) => {}
     }
     let there = stays.unwrap_or(&nothing);
@@ -114,13 +108,12 @@ fn same_root(found: &Class, wanted: &Class) -> bool {
 /// The first field that is not as it should be: which, as wanted, as found.
 pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static str, String, String)> {
     let step = difference(wanted, Some(found)).into_iter().next()?;
-    let sizes = |s: Option<SizeTable>| s.map_or("none".to_owned(), |s| format!("{}/{}", s.overhead, s.mpu));
     Some(match step {
         Step::RemoveRoot | Step::AddRoot { .. } if found.default != u32::from(wanted.default) => {
             (ROOT_CLASS, "default", wanted.default.to_string(), found.default.to_string())
         }
         Step::RemoveRoot | Step::AddRoot { .. } => (ROOT_CLASS, "shape", "two levels".into(), "another".into()),
-        Step::SetSizes { sizes: wanted } => (ROOT_CLASS, "size table", sizes(wanted), sizes(found.sizes)),
+        Step::RemoveSizes => (ROOT_CLASS, "size table", "none".into(), "there".into()),
         Step::AddClass { minor, .. } => (minor, "class", "there".into(), "missing".into()),
         Step::RemoveClass { minor } => (minor, "class", "none".into(), "there".into()),
         Step::RemoveQueue { minor, .. } => {
@@ -157,14 +150,10 @@ fn differing(minor: u16, wanted: &Class, found: &Class) -> Option<(&'static str,
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = |minor: &u16| shown(classid(*minor));
-        let sizes = |s: &Option<SizeTable>| match s {
-            Some(s) => format!("overhead {} mpu {}", s.overhead, s.mpu),
-            None => "no size table".to_owned(),
-        };
         match self {
             Step::RemoveRoot => write!(f, "remove qdisc 7a00:"),
-            Step::AddRoot { default, sizes: s } => write!(f, "add qdisc 7a00: default {} {}", id(default), sizes(s)),
-            Step::SetSizes { sizes: s } => write!(f, "change qdisc 7a00: {}", sizes(s)),
+            Step::AddRoot { default } => write!(f, "add qdisc 7a00: default {}", id(default)),
+            Step::RemoveSizes => write!(f, "remove the size table of qdisc 7a00:"),
             Step::AddClass { minor, class } => write!(f, "add class {} {class}", id(minor)),
             Step::SetClass { minor, class } => write!(f, "change class {} {class}", id(minor)),
             Step::RemoveQueue { minor, handle } => {
@@ -178,7 +167,8 @@ impl fmt::Display for Step {
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Class { rate, ceil, burst, cburst, quantum, prio, .. } = self;
-        write!(f, "rate {rate} ceil {ceil} burst {burst} cburst {cburst} quantum {quantum} prio {prio}")
+        let Class { rate, ceil, burst, cburst, quantum, prio, overhead, mpu } = self;
+        write!(f, "rate {rate} ceil {ceil} burst {burst} cburst {cburst} quantum {quantum} prio {prio}")?;
+        if *overhead > 0 || *mpu > 0 { write!(f, " overhead {overhead} mpu {mpu}") } else { Ok(()) }
     }
 }

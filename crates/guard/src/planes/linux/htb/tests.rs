@@ -47,23 +47,23 @@ fn in_force(tree: &Tree) -> InForce {
     classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, class: tree.root });
     let queue = |m: u16, limit| FoundQueue { kind: "bfifo".to_owned(), handle: queue_handle(m), limit };
     let queues = tree.leaves.iter().map(|(m, l)| (*m, queue(*m, l.queue))).collect();
-    InForce { default: u32::from(tree.default), sizes: tree.sizes, classes, queues }
+    InForce { default: u32::from(tree.default), sized: false, classes, queues }
 }
 
 /// What the kernel makes of steps: refused where it would refuse them.
 fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
     let mut there = found;
     for step in steps {
-        if let Step::AddRoot { default, sizes } = step {
+        if let Step::AddRoot { default } = step {
             assert_eq!(there, None, "{step}");
-            there = Some(InForce { default: u32::from(*default), sizes: *sizes, ..InForce::default() });
+            there = Some(InForce { default: u32::from(*default), ..InForce::default() });
             continue;
         }
         let now = there.as_mut().unwrap();
         match step {
             Step::AddRoot { .. } => unreachable!(),
             Step::RemoveRoot => there = None,
-            Step::SetSizes { sizes } => now.sizes = *sizes,
+            Step::RemoveSizes => now.sized = false,
             Step::AddClass { minor, class } => {
                 let parent = if *minor == ROOT_CLASS { AT_ROOT } else { classid(ROOT_CLASS) };
                 assert!(parent == AT_ROOT || now.classes.contains_key(&ROOT_CLASS), "{step}");
@@ -97,7 +97,7 @@ fn from_nothing_all_is_added_and_then_nothing_is_left() {
     assert_eq!(
         said(&wanted, None),
         [
-            "add qdisc 7a00: default 7a00:2 no size table",
+            "add qdisc 7a00: default 7a00:2",
             "add class 7a00:1 rate 12500000 ceil 12500000 burst 163840 cburst 163840 quantum 15140 prio 0",
             "add class 7a00:2 rate 125000 ceil 12500000 burst 16384000 cburst 163840 quantum 15140 prio 3",
             "set queue of class 7a00:2 to 250000 bytes",
@@ -130,10 +130,14 @@ fn only_what_differs_is_changed() {
     assert_eq!(
         said(&tree(&framed), Some(&there)),
         [
-            "change qdisc 7a00: overhead 24 mpu 84",
-            "change class 7a00:1 rate 6250000 ceil 6250000 burst 327680 cburst 327680 quantum 15140 prio 0"
+            "change class 7a00:1 rate 6250000 ceil 6250000 burst 327680 cburst 327680 quantum 15140 prio 0 overhead 24 mpu 84",
+            "change class 7a00:2 rate 125000 ceil 12500000 burst 16384000 cburst 163840 quantum 15140 prio 3 overhead 24 mpu 84",
+            "change class 7a00:3 rate 7500000 ceil 12500000 burst 273067 cburst 163840 quantum 15140 prio 3 overhead 24 mpu 84",
+            "change class 7a00:4 rate 2500000 ceil 6250000 burst 819200 cburst 327680 quantum 15140 prio 3 overhead 24 mpu 84"
         ]
     );
+    let sized = InForce { sized: true, ..there };
+    assert_eq!(said(&wanted, Some(&sized)), ["remove the size table of qdisc 7a00:"]);
 }
 
 #[test]
@@ -181,7 +185,7 @@ fn a_field_that_is_not_as_written_is_named() {
     assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.mpu = 64), is(3, "mpu", "0", "64"));
     assert_eq!(named(&|t| t.queues.get_mut(&2).unwrap().limit = 7), is(2, "queue", "250000 bfifo", "7 bfifo"));
     assert_eq!(named(&|t| t.default = 9), is(1, "default", "2", "9"));
-    assert_eq!(named(&|t| t.sizes = SizeTable::of(Framing::ETHERNET)), is(1, "size table", "none", "24/84"));
+    assert_eq!(named(&|t| t.sized = true), is(1, "size table", "none", "there"));
     assert_eq!(steps::mismatch(&wanted, &in_force(&wanted)), None);
 }
 
@@ -213,26 +217,6 @@ fn a_number_is_one_leafs_and_its_queues_handle_nobody_elses() {
     assert!(given(&[("a", 2), ("b", 2)]).is_err() && given(&[("a", 1)]).is_err());
     assert!(given(&[("a", LAST_NUMBER + 1)]).is_err());
     assert!(queue_handle(LAST_NUMBER) < HANDLE && queue_handle(2) == 0x4002_0000);
-}
-
-#[test]
-fn the_size_table_counts_a_frame_as_the_wire_does() {
-    let sizes = SizeTable::of(Framing::ETHERNET).unwrap();
-    let table: Vec<u16> = sizes.table().collect();
-    // net/sched/sch_api.c, __qdisc_calculate_pkt_len, for a packet within the table.
-    for frame in [1u32, 42, 60, 61, 1514, 9014, 16_000] {
-        assert_eq!(u32::from(table[frame as usize + 24]), Framing::ETHERNET.wire_bytes(frame), "{frame}");
-    }
-    assert_eq!(SizeTable::of(Framing::NONE), None);
-    let overhead = Framing { overhead_bytes: 4, least_bytes: 0 };
-    assert_eq!(SizeTable::of(overhead).unwrap().entries, 0, "no table is needed");
-    for framing in [Framing::ETHERNET, overhead] {
-        let sizes = SizeTable::of(framing).unwrap();
-        assert_eq!(encode::sizes_of(encode::sizes(sizes).bytes()), Ok(sizes));
-    }
-    let wider = encode::sizes(sizes).bytes().to_vec();
-    let wider: Vec<u8> = wider.iter().enumerate().map(|(i, b)| if i == 4 { 3 } else { *b }).collect();
-    assert!(!encode::sizes_of(&wider).unwrap().ours, "cells of eight bytes are another's");
 }
 
 fn classes() -> impl Strategy<Value = Class> {
@@ -315,7 +299,7 @@ proptest! {
     #[test]
     fn hostile_options_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u16..9) {
         for options in [bytes.clone(), Attributes::new().with(kind, &bytes).bytes().to_vec()] {
-            let _ = (encode::class_of(&options), encode::default_of(&options), encode::sizes_of(&options));
+            let _ = (encode::class_of(&options), encode::default_of(&options), encode::entries_of(&options));
         }
     }
 

@@ -6,7 +6,9 @@
 //! - **burst, cburst**: not bytes but the time in which the rate (the ceiling) gives them, in ticks of 64 ns
 //!   (`PSCHED_SHIFT` of include/net/pkt_sched.h), 32 bits: rounded up, so that the bucket holds at least what was
 //!   asked for; at most 2^32 - 1 ticks, 274 s.
-//! - **quantum, prio, limit** of the queue: as they are.
+//! - **quantum, prio, limit** of the queue, **overhead, mpu**: as they are. Framing is a class's, not the qdisc's (a size
+//!   table): the kernel has added the headers of each segment of a packet that is cut later (`qdisc_pkt_len_init` of
+//!   net/core/dev.c) before a class adds its overhead, and a size table would throw that away.
 //! - A root class keeps the quantum and priority of its first moment and uses neither: they are not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,44 +40,10 @@ pub struct Class {
     pub quantum: u32,
     /// 0 first.
     pub prio: u32,
-    /// What each packet counts beside itself, in this class alone: never ours, since the size table does it.
+    /// What each packet counts beside itself.
     pub overhead: u16,
-    /// What each packet counts at least, in this class alone: never ours.
+    /// What each packet counts at least, with that.
     pub mpu: u16,
-}
-
-/// The qdisc's size table (`struct tc_sizespec`): how long the kernel takes a packet to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct SizeTable {
-    /// Added to each packet.
-    pub overhead: i32,
-    /// A packet counts at least so much. The kernel keeps it for show: the table's entries do it.
-    pub mpu: u32,
-    /// Entries of the table, of one byte each.
-    pub entries: u32,
-    /// Whether cells, sizes and alignment are those of our tables.
-    pub ours: bool,
-}
-
-impl SizeTable {
-    /// Packets up to this length are counted to the byte, which is beyond the longest frames. A packet that the
-    /// card will cut into segments can be longer; the kernel adds entries up for it, which is off by at most 84 bytes.
-    pub const ENTRIES: u32 = 16_384;
-
-    /// That of a framing; none where frames count as they are. A table is needed only for a least size.
-    pub fn of(framing: Framing) -> Option<Self> {
-        (framing != Framing::NONE).then_some(Self {
-            overhead: i32::try_from(framing.overhead_bytes).unwrap_or(i32::MAX),
-            mpu: framing.least_bytes,
-            entries: if framing.least_bytes == 0 { 0 } else { Self::ENTRIES },
-            ours: true,
-        })
-    }
-
-    /// The entries: the length of a packet of so many bytes, overhead counted.
-    pub fn table(self) -> impl Iterator<Item = u16> {
-        (0..self.entries).map(move |length| u16::try_from(length.max(self.mpu)).unwrap_or(u16::MAX))
-    }
 }
 
 /// A leaf and its queue.
@@ -92,8 +60,6 @@ pub struct WantedLeaf {
 pub struct Tree {
     /// Where packets go that no class is named for.
     pub default: u16,
-    /// How long packets are.
-    pub sizes: Option<SizeTable>,
     /// The class that lends.
     pub root: Class,
     /// By number.
@@ -121,7 +87,7 @@ impl Tree {
         for leaf in &hierarchy.leaves {
             let named = format!("leaf {:?}", leaf.name);
             let minor = numbers.of(&leaf.name).ok_or_else(|| invalid(&named, "it has no number"))?;
-            let wanted = WantedLeaf { class: class(leaf, &named)?, queue: leaf.queue_bytes };
+            let wanted = WantedLeaf { class: class(leaf, framing, &named)?, queue: leaf.queue_bytes };
             if leaves.insert(minor, wanted).is_some() {
                 return Err(invalid(&named, "there are two of that name"));
             }
@@ -135,14 +101,15 @@ impl Tree {
         }
         let (rate, burst) = (bytes(hierarchy.rate_bps), hierarchy.burst_bytes);
         let ticks = ticks(burst, rate);
+        let (overhead, mpu) = (short(framing.overhead_bytes), short(framing.least_bytes));
         // It lends by its children's quanta; its own is asked for only when it is made.
         let quantum = leaves.values().map(|l| l.class.quantum).max().unwrap_or(1);
-        let root = Class { rate, ceil: rate, burst: ticks, cburst: ticks, quantum, prio: 0, overhead: 0, mpu: 0 };
-        Ok(Self { default, sizes: SizeTable::of(framing), root, leaves })
+        let root = Class { rate, ceil: rate, burst: ticks, cburst: ticks, quantum, prio: 0, overhead, mpu };
+        Ok(Self { default, root, leaves })
     }
 }
 
-fn class(leaf: &Leaf, named: &str) -> Result<Class> {
+fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class> {
     let wrong = if leaf.rate_bps == 0 {
         "a rate of 0 is none for HTB: its least is 8 bit/s"
     } else if leaf.ceil_bps < leaf.rate_bps {
@@ -162,11 +129,15 @@ fn class(leaf: &Leaf, named: &str) -> Result<Class> {
             cburst: ticks(leaf.burst_bytes, ceil),
             quantum: leaf.quantum_bytes,
             prio: u32::from(leaf.priority),
-            overhead: 0,
-            mpu: 0,
+            overhead: short(framing.overhead_bytes),
+            mpu: short(framing.least_bytes),
         });
     };
     Err(invalid(named, wrong))
+}
+
+fn short(bytes: u32) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
 /// Bytes a second.
