@@ -57,12 +57,12 @@ impl Interval {
     }
 }
 
-/// A mean with its interval. The unit is that of the field that holds it.
+/// A mean with its interval, arithmetic or geometric as the field that holds it says; its unit is that field's.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
-    /// Arithmetic mean.
+    /// The mean.
     pub value: f64,
-    /// 95 % interval; `None` with fewer than two samples.
+    /// 95 % interval; `None` with fewer than two samples, and of a geometric mean of 0.
     pub interval: Option<Interval>,
     /// Samples it was made of.
     pub n: u32,
@@ -239,6 +239,19 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
         })
         .flatten();
     Some(Estimate { value, interval, n: samples.len() as u32 })
+}
+
+/// Geometric mean of what is never negative and lies many times apart (times), with Student's interval on the log scale:
+/// it is wholly above 0. `None` without samples; with a sample of 0 the mean is 0 and has no interval. For describing a
+/// cell, as [`mean`].
+pub fn geometric_mean(samples: &[f64]) -> Option<Estimate> {
+    let n = samples.len() as u32;
+    if samples.iter().any(|x| *x <= 0.0) {
+        return Some(Estimate { value: 0.0, interval: None, n });
+    }
+    let logs = mean(&samples.iter().map(|x| x.ln()).collect::<Vec<f64>>())?;
+    let interval = logs.interval.map(|i| Interval { low: i.low.exp(), high: i.high.exp() });
+    Some(Estimate { value: logs.value.exp(), interval: interval.filter(|i| i.high.is_finite() && i.low > 0.0), n })
 }
 
 /// Mean of values in groups, with the variance of that mean and its degrees of freedom.

@@ -159,9 +159,9 @@ pub struct FigureRow {
     pub compared: Compared,
     /// In which form it came.
     pub form: Form,
-    /// Mean over the samples of the one number that stands for each: of a distribution its median.
+    /// Mean over the samples of the one number that stands for each: of a distribution its median, and the geometric mean.
     pub typical: Estimate,
-    /// Mean over the samples of their means; of a distribution alone.
+    /// Geometric mean over the samples of their means; of a distribution alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Estimate>,
     /// All percentiles that were recorded, rising; of a distribution alone.
@@ -174,7 +174,7 @@ pub struct FigureRow {
 pub struct Percentile {
     /// Which one, 0 to 100.
     pub percentile: f64,
-    /// Mean over the samples that have it.
+    /// Geometric mean over the samples that have it.
     #[serde(flatten)]
     pub over: Estimate,
 }
@@ -186,9 +186,9 @@ pub struct DiskFigures {
     pub bandwidth_bytes_per_second: Estimate,
     /// Requests a second; `None` where the workload does not count them.
     pub requests_per_second: Option<Estimate>,
-    /// Median latency.
+    /// Median latency: the geometric mean over the samples.
     pub latency_p50_seconds: Option<Estimate>,
-    /// 99th percentile of latency.
+    /// 99th percentile of latency: the geometric mean over the samples.
     pub latency_p99_seconds: Option<Estimate>,
 }
 
@@ -348,7 +348,7 @@ impl Summary {
 }
 
 impl FigureRow {
-    /// Mean over the samples of this percentile, where it was recorded.
+    /// Geometric mean over the samples of this percentile, where it was recorded.
     pub fn at(&self, percentile: f64) -> Option<Estimate> {
         self.percentiles.iter().find(|p| (p.percentile - percentile).abs() < SAME_PERCENTILE).map(|p| p.over)
     }

@@ -66,6 +66,9 @@ fn cell_of(setup: &Value) -> Value {
     })
 }
 
+/// Of cells; the shares of latencies are what they were.
+const TIMES: [&str; 2] = ["latency_p50_seconds", "latency_p99_seconds"];
+
 /// Compares a document of then with one of now: all that was there is there with exactly the same value.
 #[derive(Default)]
 struct Compared {
@@ -91,6 +94,7 @@ impl Compared {
                     self.at.push(key.clone());
                     match (then.get(key), now.get(key)) {
                         _ if key == "schema_version" => {}
+                        (Some(then), Some(now)) if TIMES.contains(&key.as_str()) => self.times(then, now),
                         (Some(then), Some(now)) => self.both(then, now),
                         (Some(_), None) => self.differ.push(format!("{}: is missing", self.at.join("/"))),
                         _ => drop(self.added.insert(self.at.join("/"))),
@@ -107,6 +111,23 @@ impl Compared {
                     self.differ.push(format!("{}: was {then}, is {now}", self.at.join("/")));
                 }
             }
+        }
+    }
+
+    /// Times are geometric means today: never above the arithmetic ones, and no interval reaches below 0.
+    fn times(&mut self, then: &Value, now: &Value) {
+        self.values += 1;
+        let holds = match (then["value"].as_f64(), now["value"].as_f64()) {
+            (Some(was), Some(is)) => {
+                let interval = &now["interval"];
+                let positive = interval["low"].as_f64().is_none_or(|low| low > 0.0 && low <= is);
+                let near = is > 0.0 && is <= was * (1.0 + 1e-9);
+                near && positive && interval.is_null() == then["interval"].is_null() && then["n"] == now["n"]
+            }
+            (was, is) => was == is,
+        };
+        if !holds {
+            self.differ.push(format!("{}: was {then}, is {now}", self.at.join("/")));
         }
     }
 

@@ -47,6 +47,49 @@ fn every_form_names_what_was_skipped_and_why() {
     }
 }
 
+/// Each curve as its points on the drawing: further right, and never lower (y grows downwards).
+fn curves(html: &str) -> Vec<Vec<(f64, f64)>> {
+    let drawings = html.split("<svg class=\"curves\"").skip(1).map(|rest| rest.split("</svg>").next().unwrap());
+    let lines = drawings.flat_map(|svg| svg.split("<polyline").skip(1));
+    let points = lines.map(|line| line.split(" points=\"").nth(1).unwrap().split('"').next().unwrap());
+    let point = |text: &str| {
+        let (x, y) = text.split_once(',').unwrap();
+        (x.parse().unwrap(), y.parse().unwrap())
+    };
+    points.map(|all| all.split_whitespace().map(point).collect()).collect()
+}
+
+/// A sample that did few requests does not say how long one of 10000 took, and that it is slow must not let the curve fall
+/// where it ends.
+#[test]
+fn no_curve_of_latency_falls() {
+    let mut run = common::run(Accel::Kvm);
+    let slow = run.samples.iter_mut().filter(|s| s.round < 5 && s.result.latency().is_some());
+    for sample in slow {
+        sample.result.amend(|work| {
+            work.ios /= 50;
+            work.latency.as_mut().unwrap().percentiles.iter_mut().for_each(|(_, seconds)| *seconds *= 40.0);
+        });
+    }
+    let html = report::html(&Report::of(&run));
+    let all = curves(&html);
+    assert!(all.len() > 10 && all.iter().all(|points| points.len() > 5), "{all:?}");
+    for points in all {
+        assert!(points.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 >= two[1].1), "{points:?}");
+    }
+}
+
+/// One statistic in tables and drawings, and every form a person reads says which.
+#[test]
+fn what_a_percentile_is_over_the_samples_is_said() {
+    let run = common::run(Accel::Kvm);
+    for (form, text) in forms(&Report::of(&run)) {
+        let said = text.contains("p50 and p99: geometric means over the samples.");
+        assert_eq!(said, form != "json", "{form}");
+        assert!(!text.contains("median over the samples"), "{form}");
+    }
+}
+
 #[test]
 fn every_form_says_that_a_result_is_emulated() {
     let run = common::run(Accel::Tcg);

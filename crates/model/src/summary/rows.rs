@@ -6,11 +6,11 @@ use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, Percentile};
 use crate::cell::{Cell, Side};
-use crate::figure::{Distribution, SAME_PERCENTILE, Unit, Value, scalar};
+use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
 use crate::result::{
     BANDWIDTH, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, Watched, WorkloadTraits, amounts_of,
 };
-use crate::stats::{Estimate, mean, outliers};
+use crate::stats::{Estimate, geometric_mean, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.
 const GIGABYTE: f64 = 1e9;
@@ -64,7 +64,7 @@ fn over(samples: &[&Sample], f: impl Fn(&Sample) -> Option<f64>) -> Option<Estim
 
 /// What those of its actors did that work on disks, together; latencies are the leading one's.
 fn disk_figures(samples: &[&Sample]) -> DiskFigures {
-    let latency = |percentile: f64| over(samples, |s| s.result.latency()?.at(percentile));
+    let latency = |percentile: f64| times_mean(samples.iter().filter_map(|s| s.result.latency()?.at(percentile)));
     let together = |s: &Sample, figure: &str| s.on_disks().map(|r| r.figure(figure)).sum::<Option<f64>>();
     let nothing = Estimate { value: 0.0, interval: None, n: 0 };
     DiskFigures {
@@ -80,8 +80,11 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
         let values: Vec<&Value> = values.values().map(|taken| &taken.value).collect();
         let shapes: Vec<&Distribution> = values.iter().filter_map(|value| value.distribution()).collect();
         Some(FigureRow {
-            typical: finite_mean(values.iter().filter_map(|value| value.typical()))?,
-            mean: finite_mean(shapes.iter().map(|shape| shape.mean)),
+            typical: match figure.form {
+                Form::Distribution => times_mean(values.iter().filter_map(|value| value.typical()))?,
+                Form::Scalar | Form::Series => finite_mean(values.iter().filter_map(|value| value.typical()))?,
+            },
+            mean: times_mean(shapes.iter().map(|shape| shape.mean)),
             percentiles: percentiles(&shapes),
             name: figure.name,
             labels,
@@ -94,7 +97,7 @@ fn figures(run: &Run, judge: &Judge, samples: &[&Sample]) -> Vec<FigureRow> {
     collect(samples.iter().copied(), |s| judge.all(s, &run.workloads)).into_iter().filter_map(row).collect()
 }
 
-/// Every percentile that any of the samples has, rising: the mean over those that have it. Percentiles are the same
+/// Every percentile that any of the samples has, rising: the geometric mean over those that have it. Percentiles are the same
 /// as [`Distribution::at`] has it; what comes twice in a sample counts as it first comes. In one pass: an imported
 /// run has as many as it likes.
 fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
@@ -117,7 +120,7 @@ fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
         }
     }
     let row = |one: Recorded| {
-        let over = finite_mean(one.values.into_iter())?;
+        let over = times_mean(one.values.into_iter())?;
         Some(Percentile { percentile: one.percentile, over })
     };
     recorded.into_values().filter_map(row).collect()
@@ -126,6 +129,11 @@ fn percentiles(shapes: &[&Distribution]) -> Vec<Percentile> {
 /// The mean of those that are numbers.
 fn finite_mean(values: impl Iterator<Item = f64>) -> Option<Estimate> {
     mean(&values.filter(|x| x.is_finite()).collect::<Vec<f64>>())
+}
+
+/// The same on the log scale, for times: their interval holds no time below 0, and one slow sample is not the mean.
+fn times_mean(values: impl Iterator<Item = f64>) -> Option<Estimate> {
+    geometric_mean(&values.filter(|x| x.is_finite()).collect::<Vec<f64>>())
 }
 
 /// Means over the samples in which the device could be seen.
@@ -203,8 +211,10 @@ fn amount(sample: &Sample, workloads: &[WorkloadTraits], unit: Unit) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::stats::Interval;
 
     fn shape(percentiles: Vec<(f64, f64)>) -> Distribution {
         Distribution { mean: 1.0, percentiles }
@@ -222,7 +232,9 @@ mod tests {
             shape(vec![(50.000_000_1, 3.0), (99.99, f64::NAN)]),
             shape(vec![(99.0, 4.0), (f64::NAN, 1.0), (f64::INFINITY, 1.0)]),
         ];
-        assert_eq!(told(&shapes), [(50.0, 2.0, 2), (99.0, 6.0, 2)]);
+        let rounded = |x: f64| (x * 1e3).round() / 1e3;
+        let all: Vec<_> = told(&shapes).into_iter().map(|(p, value, n)| (p, rounded(value), n)).collect();
+        assert_eq!(all, [(50.0, 1.732, 2), (99.0, 5.657, 2)]);
         let close = [shape(vec![(99.999, 1.0), (99.999_9, 2.0), (99.999_99, 3.0)])];
         assert_eq!(told(&close).len(), 3);
         assert_eq!(told(&[]), []);
@@ -235,6 +247,24 @@ mod tests {
         let at = |i: usize| (i as f64 * 100.0 / MANY as f64, i as f64);
         let one = shape((0..MANY).map(at).collect());
         let all = told(&[one.clone(), one]);
-        assert_eq!((all.len(), all[1234].1, all[1234].2), (MANY, 1234.0, 2));
+        assert_eq!((all.len(), all[1234].1.round(), all[1234].2), (MANY, 1234.0, 2));
+    }
+
+    /// Five p99 in microseconds of one cell, as they were measured: Student's interval around their mean of 571 µs
+    /// reaches to -569 µs.
+    #[test]
+    fn no_time_is_below_nothing() {
+        let p99 = [140e-6, 106e-6, 241e-6, 155e-6, 2212e-6];
+        let shapes = p99.map(|at| shape(vec![(99.0, at)]));
+        let all = percentiles(&shapes.iter().collect::<Vec<_>>());
+        let told = all[0].over;
+        let Interval { low, high } = told.interval.unwrap();
+        assert!((told.value - 261.4e-6).abs() < 1e-6, "{told:?}");
+        assert!(low > 0.0 && low < told.value && high > 1e-3 && high < 2e-3, "{told:?}");
+        assert!((told.value / low / (high / told.value) - 1.0).abs() < 1e-9, "alike on the log scale: {told:?}");
+        // What took no time at all has no logarithm.
+        let none = geometric_mean(&[0.0, 1.0]).unwrap();
+        assert_eq!((none.value, none.interval, none.n), (0.0, None, 2));
+        assert_eq!(geometric_mean(&[]), None);
     }
 }

@@ -69,11 +69,18 @@ pub fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The interval as a part of the value: `±3 %`; a single sample has none, and that is said.
+/// The interval as a part of the value: `±3 %`; a single sample has none, and that is said. Of times that lie far apart
+/// it reaches further up than down: `-79/+362 %`.
 pub fn spread(e: &Estimate) -> String {
-    match e.interval {
-        Some(i) if e.value > 0.0 => format!("±{} %", two(i.half_width() / e.value * 100.0)),
-        _ => "no interval".into(),
+    match e.interval.filter(|_| e.value > 0.0) {
+        Some(i) => {
+            let [down, up] = [e.value - i.low, i.high - e.value].map(|to| to / e.value * 100.0);
+            match up > 1.25 * down && up - down > 10.0 {
+                true => format!("-{}/+{} %", two(down), two(up)),
+                false => format!("±{} %", two((down + up) / 2.0)),
+            }
+        }
+        None => "no interval".into(),
     }
 }
 
@@ -88,7 +95,7 @@ pub fn estimate(unit: Unit, e: &Estimate) -> String {
             let half = points(half);
             format!("{:.*} % ±{half} points", decimals(&half), e.value * 100.0)
         }
-        Some(half) if e.value > 0.0 => format!("{value} ±{} %", two(half / e.value * 100.0)),
+        Some(_) if e.value > 0.0 => format!("{value} {}", spread(e)),
         Some(half) => format!("{value} ±{}", figure(unit, half)),
     }
 }
@@ -269,6 +276,9 @@ mod tests {
         let ratio = Ratio { value: 0.44, interval: None, pairs: 1, boots: 1 };
         assert_eq!(share(&ratio), "44 % (no interval)");
         assert_eq!(spread(&Estimate { value: 3.0, interval: None, n: 1 }), "no interval");
+        let of = |low: f64, high: f64| Estimate { value: 100.0, interval: Some(Interval { low, high }), n: 5 };
+        assert_eq!([spread(&of(97.0, 103.0)), spread(&of(21.0, 462.0))], ["±3.0 %", "-79/+362 %"].map(str::to_owned));
+        assert_eq!(estimate(Unit::Count, &of(21.0, 462.0)), "100 -79/+362 %");
         let known = Ratio { interval: Some(Interval { low: 0.41, high: 0.47 }), pairs: 5, ..ratio };
         assert_eq!(share(&known), "44 % (41–47 %)");
         let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), pairs: 5, ..ratio };

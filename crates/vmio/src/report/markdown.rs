@@ -51,6 +51,9 @@ pub fn markdown(report: &Report<'_>) -> String {
     if !unusual.is_empty() {
         put(format!("{}\n", plain(&unusual)));
     }
+    if summary.cells.iter().any(|cell| view::latencies(cell)[0].is_some()) {
+        put(format!("{}\n", view::TIMES));
+    }
     view::legend(summary).iter().for_each(|(mark, meaning)| put(format!("**{mark}**: {meaning}.\n")));
     put(paper::markdown(report));
     let cost = cost::rows(report);

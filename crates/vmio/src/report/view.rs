@@ -245,6 +245,9 @@ pub fn judged(row: &CellRow) -> Option<(Unit, Estimate)> {
     row.judged().map(|figure| (figure.unit, figure.typical)).filter(|(_, e)| e.n > 0)
 }
 
+/// What the percentiles of latencies in tables and drawings are of several samples.
+pub const TIMES: &str = "p50 and p99: geometric means over the samples.";
+
 /// Median and 99th percentile of latency.
 pub fn latencies(row: &CellRow) -> [Option<Estimate>; 2] {
     let latency = row.figures.iter().find(|f| f.unit == Unit::Seconds && f.form == Form::Distribution);

@@ -57,6 +57,10 @@ fn words(report: &Report<'_>, groups: &[Group<'_>]) -> String {
             bytes. Queue ";
         words += cost::LOAD;
     }
+    if groups.iter().flat_map(|g| &g.rows).any(|row| view::latencies(row.cell)[0].is_some()) {
+        words += " ";
+        words += view::TIMES;
+    }
     words
 }
 

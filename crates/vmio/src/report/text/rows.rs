@@ -196,7 +196,9 @@ impl Out {
             ),
             false => String::new(),
         };
-        self.paragraph("", 0, &format!("{device}{}", cost::meaning(report)));
+        let timed = groups.iter().flat_map(|g| &g.rows).any(|row| view::latencies(row.cell)[0].is_some());
+        let times = if timed { format!("{} ", view::TIMES) } else { String::new() };
+        self.paragraph("", 0, &format!("{times}{device}{}", cost::meaning(report)));
         self.line("");
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn table(group: &Group<'_>, report: &Report<'_>, number: &dyn Fn(&Row
 
 /// What a column shows.
 fn word(of_distributions: bool) -> &'static str {
-    if of_distributions { "median, 95 %" } else { "mean, 95 %" }
+    if of_distributions { "p50, 95 %" } else { "mean, 95 %" }
 }
 
 fn of_what(group: &Group<'_>, name: &str) -> &'static str {
