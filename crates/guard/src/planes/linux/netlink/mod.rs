@@ -30,7 +30,7 @@ const DUMP: usize = 256 << 20;
 const ATTEMPTS: usize = 16;
 /// Requests in one call, so that all their acknowledgements find room in the socket's buffer.
 const BATCH: usize = 128;
-/// Bytes in one call; a request with a size table has 32 KiB.
+/// Bytes in one call; a request has a few hundred.
 const BATCH_BYTES: usize = 96 << 10;
 /// Room asked for acknowledgements that wait.
 const RECEIVE: usize = 1 << 20;
