@@ -7,7 +7,8 @@
  * Each verdict that lets a packet pass is TC_ACT_UNSPEC: others' programs and filters behind this one run as
  * they did before.
  *
- * src/planes/linux/classifier mirrors struct tenant and struct counts; a test compares sizes. */
+ * src/planes/linux/classifier mirrors struct tenant, struct counts, struct receiver and struct destination; a test
+ * compares sizes. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 
@@ -203,5 +204,65 @@ int classify(struct __sk_buff *skb)
 		count(skb, tenant, counts);
 	if (tenant->flags & REDIRECT)
 		return bpf_redirect(tenant->redirect, 0);
+	return TC_ACT_UNSPEC;
+}
+
+/* By the index of an uplink: what becomes of what arrives there. */
+struct receiver {
+	__u32 host;       /* classid of what is for the host itself */
+	__u32 other;      /* of what is for nobody in `destinations` */
+	__u32 redirect;   /* index of the IFB; 0 where a filter behind this leads there */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct receiver);
+} receivers SEC(".maps");
+
+/* An address behind an uplink: a guest's, or the host's own. */
+struct destination {
+	__u32 uplink;
+	__u8 address[6];
+	__u16 room;       /* 0: all bytes of a key count */
+};
+
+/* Its classid. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct destination);
+	__type(value, __u32);
+} destinations SEC(".maps");
+
+static __always_inline int reserved(const __u8 *to)
+{
+	return to[0] == 0x01 && to[1] == 0x80 && to[2] == 0xc2 && !to[3] && !to[4] && to[5] < 16;
+}
+
+/* What arrives at an uplink, behind the programs that others have there: its class by where it goes. Groups
+ * (broadcast, multicast) are nobody's own, but for those that no bridge forwards (01:80:c2:00:00:0x: LACP, STP,
+ * LLDP), which are the host's. From the IFB it comes back to where it was led away and is not seen here again. */
+SEC("tcx/ingress")
+int receive(struct __sk_buff *skb)
+{
+	struct destination to = { .uplink = skb->ifindex };
+	struct receiver *receiver = bpf_map_lookup_elem(&receivers, &to.uplink);
+	__u32 *class;
+
+	if (!receiver)
+		return TC_ACT_UNSPEC;
+	skb->priority = receiver->other;
+	if (!bpf_skb_load_bytes(skb, 0, to.address, 6)) {
+		class = bpf_map_lookup_elem(&destinations, &to);
+		if (class)
+			skb->priority = *class;
+		else if (reserved(to.address))
+			skb->priority = receiver->host;
+	}
+	if (receiver->redirect)
+		return bpf_redirect(receiver->redirect, 0);
 	return TC_ACT_UNSPEC;
 }

@@ -17,7 +17,7 @@ typedef __u32 __wsum;
 
 /* include/uapi/linux/bpf.h */
 enum { BPF_MAP_TYPE_HASH = 1, BPF_MAP_TYPE_ARRAY = 2 };
-enum { BPF_F_MMAPABLE = 1 << 10 };
+enum { BPF_F_NO_PREALLOC = 1, BPF_F_MMAPABLE = 1 << 10 };
 
 /* include/uapi/linux/pkt_cls.h; TCX_NEXT and TCX_DROP have the same values */
 #define TC_ACT_UNSPEC (-1)

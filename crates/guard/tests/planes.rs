@@ -8,4 +8,6 @@ mod root_classifier;
 mod root_htb;
 mod root_ifb;
 mod root_plane;
+mod root_receive;
+mod root_receive_undo;
 mod root_shares;

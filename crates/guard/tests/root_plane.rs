@@ -44,7 +44,7 @@ match = { mac = \"02:00:00:00:01:03\" }
 class = \"bronze\"
 ";
 
-fn policy(text: &str) -> Policy {
+pub fn policy(text: &str) -> Policy {
     Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
 }
 
@@ -52,7 +52,7 @@ fn tx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
 }
 
-fn interfaces(bed: &Bed) -> Vec<Interface> {
+pub fn interfaces(bed: &Bed) -> Vec<Interface> {
     let one = |t: &crate::common::bed::Tenant| Interface {
         index: t.device.index,
         name: t.device.name.clone(),

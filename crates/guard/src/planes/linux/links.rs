@@ -11,7 +11,9 @@ pub(super) const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 pub(super) const RTM_SETLINK: u16 = 19;
 
+const IFLA_ADDRESS: u16 = 1;
 pub(super) const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
 pub(super) const IFLA_TXQLEN: u16 = 13;
 pub(super) const IFLA_LINKINFO: u16 = 18;
 pub(super) const IFLA_INFO_KIND: u16 = 1;
@@ -52,6 +54,10 @@ pub struct Link {
     pub up: bool,
     /// Packets that its own queue holds.
     pub queue_packets: u32,
+    /// Its Ethernet address, where it has one.
+    pub address: Option<[u8; 6]>,
+    /// Index of the bridge, bond or switch that it is a port of.
+    pub master: Option<u32>,
 }
 
 /// The interface of that name in the socket's namespace.
@@ -76,6 +82,15 @@ pub fn look(netlink: &mut Netlink, name: &str) -> Result<Option<Link>> {
     let attributes = Attributes::new().with_text(IFLA_IFNAME, name);
     let request = Request::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0), attributes);
     netlink.ask(&format!("look at interface {name}"), &request, |m| link(m).map(Some))
+}
+
+/// What the interface of that index is; `None` where there is none.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn by_index(netlink: &mut Netlink, index: u32) -> Result<Option<Link>> {
+    let request = Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0), Attributes::new());
+    netlink.ask(&format!("look at interface {index}"), &request, |m| link(m).map(Some))
 }
 
 /// Whether an interface may have that name (dev_valid_name of net/core/dev.c).
@@ -111,5 +126,7 @@ fn link(message: &Message<'_>) -> std::result::Result<Link, Malformed> {
         alias: text(IFLA_IFALIAS),
         up: u32_at(head, 8).unwrap_or(0) & UP != 0,
         queue_packets: wire::find(&attributes, IFLA_TXQLEN).and_then(|p| u32_at(p, 0)).unwrap_or(0),
+        address: wire::find(&attributes, IFLA_ADDRESS).and_then(|p| p.try_into().ok()),
+        master: wire::find(&attributes, IFLA_MASTER).and_then(|p| u32_at(p, 0)),
     })
 }

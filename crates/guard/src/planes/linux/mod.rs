@@ -1,6 +1,6 @@
 //! The Linux plane: a hierarchy of queues ([`htb`]) on what leaves one interface (an uplink, or an [`ifb`] that a
-//! guest's packets are led through), and an eBPF program at each guest's interface ([`classifier`]) that says which
-//! class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
+//! guest's packets, or those that arrive at an uplink, are led through), and eBPF programs at each guest's interface and at
+//! the uplink ([`classifier`]) that say which class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
 //!
 //! A [`Netlink`] socket belongs to the network namespace of the thread that opened it, and so do eBPF links: one
 //! namespace, one thread that has entered it (setns(2)).

@@ -1,4 +1,5 @@
-//! The plane itself: each pool's program on its uplink, and the classifier at each member's interface.
+//! The plane itself: each pool's program on its uplink, or on an IFB for what guests receive; and the classifier at each
+//! member's interface and at the uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +13,8 @@ use super::htb::{self, Foreign, Numbers, Tree};
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
 use crate::planes::{Count, Plane, PlaneError};
+
+mod receive;
 
 /// Linux' queues in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -27,6 +30,8 @@ pub struct Linux {
 #[derive(Debug)]
 struct Told {
     uplink: Device,
+    /// Where its queues are: the uplink, or for what guests receive an IFB.
+    at: Device,
     /// As it was compiled.
     compiled: Hierarchy,
     /// As it is in force, with what the loop has set.
@@ -74,6 +79,9 @@ impl Linux {
         let Program::Hierarchy(compiled) = &pool.compiled.program.program else {
             return Err(PlaneError(format!("{}: the linux plane takes a hierarchy", pool.key)));
         };
+        if pool.key.direction == Direction::GuestRx {
+            return self.receive(pool, compiled);
+        }
         let uplink = links::find(&mut self.netlink, &pool.key.uplink)?;
         let numbers = numbers(&pool.seats)?;
         let before = self.pools.remove(&pool.key).filter(|told| told.uplink == uplink);
@@ -95,6 +103,7 @@ impl Linux {
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         let told = |replaced: Option<Foreign>| Told {
+            at: uplink.clone(),
             uplink,
             compiled: compiled.clone(),
             hierarchy,
@@ -161,6 +170,9 @@ impl Linux {
     fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
         let Some(mut told) = self.pools.remove(key) else { return Ok(0) };
         let done = self.classify(&[], Framing::NONE, &mut told.tenants).and_then(|_| {
+            if key.direction == Direction::GuestRx {
+                return self.receive_no_more(&told);
+            }
             // Gone with its interface.
             match links::look(&mut self.netlink, &told.uplink.name)? {
                 Some(link) if link.device == told.uplink => {
@@ -188,8 +200,7 @@ impl Linux {
 
 impl Plane for Linux {
     fn abilities(&self) -> Abilities {
-        // What guests receive needs a queue at the uplink's ingress, which is not built yet.
-        Abilities { receive: false, ..Abilities::HTB }
+        Abilities::HTB
     }
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
@@ -199,7 +210,7 @@ impl Plane for Linux {
         for key in gone {
             changes += self.remove(&key)?;
         }
-        for pool in desired.pools.iter().filter(|p| p.key.direction == Direction::GuestTx) {
+        for pool in &desired.pools {
             changes += self.pool(pool)?;
         }
         Ok(changes)
@@ -213,15 +224,15 @@ impl Plane for Linux {
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
             leaf.ceil_bps = (*cap).max(leaf.rate_bps);
         }
-        let (uplink, numbers) = (told.uplink.clone(), told.numbers.clone());
-        put(&mut self.netlink, &uplink, &hierarchy, &numbers, takeover)?;
+        let (at, numbers) = (told.at.clone(), told.numbers.clone());
+        put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
         self.told(pool)?.hierarchy = hierarchy;
         Ok(())
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let uplink = self.told(pool)?.uplink.clone();
-        let all = counters::read(&mut self.netlink, &uplink)?;
+        let at = self.told(pool)?.at.clone();
+        let all = counters::read(&mut self.netlink, &at)?;
         let told = self.told(pool)?;
         let framing = told.compiled.framing;
         let count = |(number, tally): (&u16, &mut Tally)| {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_EGRESS, TC_INGRESS, TcHook};
-use libbpf_sys::{BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
+use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
 
 use super::super::htb;
 use super::super::netlink::wire::{Attributes, Request};
@@ -18,12 +18,14 @@ use super::Way;
 use super::lead::{INGRESS, Lead};
 
 /// Where a program of the object looks at packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Point {
     /// What arrives at a guest's interface.
     Arrives,
     /// What leaves by an uplink, before its queues.
     Leaves,
+    /// What arrives at an uplink, behind what others have there: it ends here, led away.
+    Enters,
 }
 
 impl Point {
@@ -31,13 +33,22 @@ impl Point {
         match self {
             Point::Arrives => "classify",
             Point::Leaves => "leave",
+            Point::Enters => "receive",
         }
     }
 
     fn hook(self) -> libbpf_rs::TcAttachPoint {
         match self {
-            Point::Arrives => TC_INGRESS,
+            Point::Arrives | Point::Enters => TC_INGRESS,
             Point::Leaves => TC_EGRESS,
+        }
+    }
+
+    /// Where among others' programs.
+    fn place(self) -> u32 {
+        match self {
+            Point::Arrives | Point::Leaves => BPF_F_BEFORE,
+            Point::Enters => BPF_F_AFTER,
         }
     }
 }
@@ -103,7 +114,7 @@ impl Attached {
         match way {
             Way::Tcx => loudly(&format!("attach the classifier to {device} by TCX"), || {
                 let options =
-                    bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: BPF_F_BEFORE, ..Default::default() };
+                    bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: point.place(), ..Default::default() };
                 // SAFETY: program and options outlive the call.
                 let link = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), index, &options) };
                 let failed = io::Error::last_os_error();
@@ -141,6 +152,26 @@ impl Attached {
             // A link stays when its interface goes, and has no interface then.
             Attached::Tcx(link) => link.info().is_ok_and(|i| matches!(i.info, LinkTypeInfo::Tcx(t) if t.ifindex != 0)),
             Attached::Clsact { filter, .. } => filter.is_there(),
+        }
+    }
+
+    /// Whether the clsact qdisc that it hangs in was made for it.
+    pub(super) fn made(&self) -> bool {
+        matches!(self, Attached::Clsact { made: true, .. })
+    }
+
+    /// The clsact qdisc was made for another of ours: whoever goes last takes it off.
+    pub(super) fn share(&mut self) {
+        if let Attached::Clsact { made, .. } = self {
+            *made = true;
+        }
+    }
+
+    /// Whether what passes is led on as it was told to be: not if somebody took the filter off that does it.
+    pub(super) fn is_led(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        match self {
+            Attached::Clsact { lead: Some(lead), .. } => lead.is_there(netlink, device),
+            _ => Ok(true),
         }
     }
 

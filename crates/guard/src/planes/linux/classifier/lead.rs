@@ -41,12 +41,8 @@ pub(super) struct Lead {
 impl Lead {
     /// Behind the program, and behind whatever else is there.
     pub(super) fn add(netlink: &mut Netlink, device: &Device, to: u32) -> Result<Self> {
-        let list = Request::new(RTM_GETTFILTER, flag::DUMP, &htb::tcmsg(device.index, 0, INGRESS), Attributes::new());
-        let taken = netlink.dump(&format!("list filters of {device}"), &list, |m| {
-            let (head, _) = m.split(htb::TCMSG)?;
-            Ok(u32_at(head, 16).map(|info| (info >> 16) as u16))
-        })?;
-        let preference = taken.into_iter().max().map_or(BEHIND, |last| BEHIND.max(last.saturating_add(1)));
+        let preference =
+            taken(netlink, device)?.into_iter().max().map_or(BEHIND, |last| BEHIND.max(last.saturating_add(1)));
         if preference == u16::MAX {
             let why = "somebody's filter has the last preference there is, so none can be behind it".to_owned();
             return Err(Error::Invalid { what: device.to_string(), why });
@@ -73,6 +69,10 @@ impl Lead {
         Ok(lead)
     }
 
+    pub(super) fn is_there(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        Ok(taken(netlink, device)?.contains(&self.preference))
+    }
+
     /// Gone already is as good.
     pub(super) fn remove(self, netlink: &mut Netlink, device: &Device) -> Result<()> {
         let attributes = Attributes::new().with_text(TCA_KIND, "u32");
@@ -95,4 +95,13 @@ impl Lead {
         fixed[16..].copy_from_slice(&info.to_ne_bytes());
         fixed
     }
+}
+
+/// Preferences of the filters that are there.
+fn taken(netlink: &mut Netlink, device: &Device) -> Result<Vec<u16>> {
+    let list = Request::new(RTM_GETTFILTER, flag::DUMP, &htb::tcmsg(device.index, 0, INGRESS), Attributes::new());
+    netlink.dump(&format!("list filters of {device}"), &list, |m| {
+        let (head, _) = m.split(htb::TCMSG)?;
+        Ok(u32_at(head, 16).map(|info| (info >> 16) as u16))
+    })
 }

@@ -5,6 +5,8 @@
 //! survives a bridge, an Open vSwitch and an IFB; it does **not** survive routing (the kernel sets it from the packet's
 //! TOS) nor a firewall bridge's veth: there the packets must be led through an IFB ([`Tenant::redirect`]).
 //!
+//! What guests **receive** is told apart at the uplink's ingress, by destination address ([`Receive`]).
+//!
 //! The program is attached by a TCX link, before what is there already (Linux 6.6), else as a direct-action filter of
 //! a clsact qdisc, which is made where there is none. Counts are read through a mapping of the kernel's own memory, without
 //! a system call.
@@ -28,11 +30,13 @@ use counters::Counters;
 mod attach;
 mod counters;
 mod lead;
+mod uplink;
 
 #[cfg(test)]
 mod tests;
 
 pub use counters::Counts;
+pub use uplink::Receive;
 
 /// Interfaces that one classifier takes (`max_entries` of its maps).
 pub const MOST: usize = 16_383;
@@ -89,8 +93,10 @@ pub enum Way {
 pub struct Classifier {
     /// Before the object, whose programs they are of.
     attached: BTreeMap<u32, Entry>,
-    /// The program that looks at what leaves, by uplink.
-    uplinks: BTreeMap<u32, (Device, Attached)>,
+    /// The programs at uplinks.
+    uplinks: BTreeMap<(u32, Point), (Device, Attached)>,
+    /// What was said of what arrives at an uplink, by its index.
+    received: BTreeMap<u32, Receive>,
     counters: Counters,
     object: Object,
     free: Vec<u32>,
@@ -122,7 +128,8 @@ impl Classifier {
         })?;
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
-        Ok(Self { attached: BTreeMap::new(), uplinks: BTreeMap::new(), counters, object, free })
+        let (attached, uplinks, received) = Default::default();
+        Ok(Self { attached, uplinks, received, counters, object, free })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
@@ -217,47 +224,6 @@ impl Classifier {
     /// What was counted at an interface since it was attached; `None` where it is not. No system call.
     pub fn counts(&self, device: &Device) -> Option<Counts> {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
-    }
-
-    /// Says what class the host's own traffic is of that leaves by an uplink, and attaches the program there that
-    /// tells it from what came in somewhere; whether that changed anything.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
-        match self.attach_uplink_by(netlink, device, host, Way::Tcx) {
-            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
-                self.attach_uplink_by(netlink, device, host, Way::Clsact)
-            }
-            done => done,
-        }
-    }
-
-    /// As [`Classifier::attach_uplink`], in this way.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
-        if self.uplinks.get(&device.index).is_some_and(|(_, attached)| attached.is_there()) {
-            return Ok(false);
-        }
-        self.detach_uplink(netlink, device)?;
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
-        let attached = Attached::attach(&self.object, netlink, device, way, Point::Leaves)?;
-        self.uplinks.insert(device.index, (device.clone(), attached));
-        Ok(true)
-    }
-
-    /// Takes it off an uplink; `false` where it was not there.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn detach_uplink(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
-        let Some((device, attached)) = self.uplinks.remove(&device.index) else { return Ok(false) };
-        // Not there is as good.
-        let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
-        attached.detach(netlink, &device).map(|()| true)
     }
 
     fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {

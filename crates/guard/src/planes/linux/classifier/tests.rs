@@ -9,6 +9,10 @@ fn layouts_are_those_of_the_program() {
         open.maps().map(|m| (m.name().to_string_lossy().into_owned(), (m.value_size(), m.max_entries()))).collect();
     assert_eq!(sizes["tenants"], (TENANT as u32, MOST as u32 + 1));
     assert_eq!(sizes["counters"], (counters::BYTES as u32, MOST as u32 + 1));
+    assert_eq!(sizes["receivers"].0, uplink::RECEIVER as u32);
+    assert_eq!(sizes["destinations"], (4, uplink::MOST_ADDRESSES as u32));
+    let key = open.maps().find(|m| m.name() == "destinations").unwrap().key_size();
+    assert_eq!(key, uplink::DESTINATION as u32);
 }
 
 #[test]
@@ -27,4 +31,16 @@ fn a_tenant_is_laid_out_as_the_program_reads_it() {
     let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE }.encode(0, Way::Tcx);
     assert_eq!(plain[4..28], [0; 24]);
     assert_eq!(tenant.encode(3, Way::Clsact)[4..8], 1u32.to_ne_bytes(), "at clsact a filter leads to the IFB");
+}
+
+#[test]
+fn a_destination_is_laid_out_as_the_program_looks_it_up() {
+    let key = uplink::destination(0x0102_0304, [2, 0, 0, 0, 0, 9]);
+    assert_eq!(key[..4], 0x0102_0304u32.to_ne_bytes());
+    assert_eq!(key[4..], [2, 0, 0, 0, 0, 9, 0, 0], "what is left is 0, or nothing is found");
+    assert_ne!(key, uplink::destination(0x0102_0305, [2, 0, 0, 0, 0, 9]), "another uplink");
+    let told = Receive { host: 0x7a00_0002, other: 0x7a00_0003, through: 12, classes: BTreeMap::new() };
+    let words = |way| told.encode(way).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
+    assert_eq!(words(Way::Tcx), [0x7a00_0002, 0x7a00_0003, 12]);
+    assert_eq!(words(Way::Clsact)[2], 0, "at clsact a filter leads to the IFB");
 }

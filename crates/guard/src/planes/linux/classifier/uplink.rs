@@ -1,0 +1,219 @@
+//! The programs at an uplink: the one that tells the host's own traffic from what came in somewhere, as it leaves,
+//! and the one that finds by its destination whom what arrives is for and leads it through an IFB.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::{ErrorKind, MapCore};
+
+use super::super::{Device, Error, Netlink, Result, htb};
+use super::attach::{Attached, Point, loudly};
+use super::lead::INGRESS;
+use super::{Classifier, Way, map};
+
+/// Addresses behind all uplinks together (`max_entries` of the map).
+pub(super) const MOST_ADDRESSES: usize = 65_536;
+/// Bytes of `struct receiver`.
+pub(super) const RECEIVER: usize = 12;
+/// Bytes of `struct destination`.
+pub(super) const DESTINATION: usize = 12;
+
+/// What is done with the packets that arrive at an uplink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receive {
+    /// Class of the groups that are only for the host itself, and never forwarded.
+    pub host: u32,
+    /// Class of what is for no address below.
+    pub other: u32,
+    /// Index of the IFB that all of it is led through.
+    pub through: u32,
+    /// Class by destination address.
+    pub classes: BTreeMap<[u8; 6], u32>,
+}
+
+impl Receive {
+    /// `struct receiver`.
+    pub(super) fn encode(&self, way: Way) -> [u8; RECEIVER] {
+        // At clsact a filter behind the program leads (lead.rs).
+        let through = if way == Way::Tcx { self.through } else { 0 };
+        let mut bytes = [0; RECEIVER];
+        for (at, value) in [(0, self.host), (4, self.other), (8, through)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// `struct destination`.
+pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
+    let mut bytes = [0; DESTINATION];
+    bytes[..4].copy_from_slice(&uplink.to_ne_bytes());
+    bytes[4..10].copy_from_slice(&address);
+    bytes
+}
+
+impl Classifier {
+    /// Says what class the host's own traffic is of that leaves by an uplink, and attaches the program there that
+    /// tells it from what came in somewhere; whether that changed anything.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
+        match self.attach_uplink_by(netlink, device, host, Way::Tcx) {
+            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
+                self.attach_uplink_by(netlink, device, host, Way::Clsact)
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Classifier::attach_uplink`], in this way.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        if self.uplinks.get(&(device.index, Point::Leaves)).is_some_and(|(_, attached)| attached.is_there()) {
+            return Ok(false);
+        }
+        self.detach_uplink(netlink, device)?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        self.hang(netlink, device, way, Point::Leaves)?;
+        Ok(true)
+    }
+
+    /// Takes it off an uplink; `false` where it was not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn detach_uplink(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
+        // Not there is as good.
+        let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
+        attached.detach(netlink, &device).map(|()| true)
+    }
+
+    /// Says what becomes of what arrives at an uplink, and attaches the program there that does it; whether that
+    /// changed anything. It comes behind others' programs: by TCX, or where the kernel has no TCX or others have
+    /// filters of clsact there, by a filter behind theirs.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or there are too many addresses.
+    pub fn attach_receive(&mut self, netlink: &mut Netlink, device: &Device, told: &Receive) -> Result<bool> {
+        if let Some(way) = self.receives(netlink, device)? {
+            if self.received.get(&device.index) == Some(told) {
+                return Ok(false);
+            }
+            return self.attach_receive_by(netlink, device, told, way);
+        }
+        // Ours are off now: what is found is others'.
+        self.detach_receive(netlink, device)?;
+        if htb::filters(netlink, device, INGRESS)? {
+            return self.attach_receive_by(netlink, device, told, Way::Clsact);
+        }
+        match self.attach_receive_by(netlink, device, told, Way::Tcx) {
+            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
+                self.attach_receive_by(netlink, device, told, Way::Clsact)
+            }
+            done => done,
+        }
+    }
+
+    /// As [`Classifier::attach_receive`], in this way where it is not there yet.
+    ///
+    /// # Errors
+    /// As [`Classifier::attach_receive`].
+    pub fn attach_receive_by(
+        &mut self,
+        netlink: &mut Netlink,
+        device: &Device,
+        told: &Receive,
+        way: Way,
+    ) -> Result<bool> {
+        let there = self.receives(netlink, device)?;
+        if there.is_none() {
+            self.detach_receive(netlink, device)?;
+        }
+        // What becomes of packets is known before the first is seen.
+        let done = self.say(device, told, there.unwrap_or(way)).and_then(|()| {
+            if there.is_none() {
+                self.hang(netlink, device, way, Point::Enters)?;
+            }
+            match self.uplinks.get_mut(&(device.index, Point::Enters)) {
+                Some((_, attached)) => attached.lead(netlink, device, Some(told.through)),
+                None => Ok(()),
+            }
+        });
+        if done.is_err() && there.is_none() {
+            // The error that led here says more than one that follows from it.
+            let _ = self.detach_receive(netlink, device);
+        }
+        done.map(|()| true)
+    }
+
+    /// Takes it off an uplink; `false` where it was not there.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn detach_receive(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+        let attached = self.uplinks.remove(&(device.index, Point::Enters));
+        let done = attached.map(|(device, attached)| attached.detach(netlink, &device)).transpose();
+        // Without the program nobody asks. Not there is as good.
+        let _ = map(&self.object, "receivers").delete(&device.index.to_ne_bytes());
+        for address in self.received.remove(&device.index).into_iter().flat_map(|told| told.classes.into_keys()) {
+            let _ = map(&self.object, "destinations").delete(&destination(device.index, address));
+        }
+        done.map(|done| done.is_some())
+    }
+
+    /// In which way what arrives at an uplink is led away; not if somebody took the program off, or what leads.
+    fn receives(&self, netlink: &mut Netlink, device: &Device) -> Result<Option<Way>> {
+        match self.uplinks.get(&(device.index, Point::Enters)) {
+            Some((at, attached)) if attached.is_there() && attached.is_led(netlink, at)? => Ok(Some(attached.way())),
+            _ => Ok(None),
+        }
+    }
+
+    fn hang(&mut self, netlink: &mut Netlink, device: &Device, way: Way, point: Point) -> Result<()> {
+        let mut attached = Attached::attach(&self.object, netlink, device, way, point)?;
+        let beside = |p| self.uplinks.get(&(device.index, p)).is_some_and(|(_, a)| a.made() && a.is_there());
+        if beside(Point::Leaves) || beside(Point::Enters) {
+            attached.share();
+        }
+        self.uplinks.insert((device.index, point), (device.clone(), attached));
+        Ok(())
+    }
+
+    /// Tells the maps: addresses that come, then the uplink itself, then addresses that go.
+    fn say(&mut self, device: &Device, told: &Receive, way: Way) -> Result<()> {
+        let before = self.received.get(&device.index).cloned();
+        let others: usize =
+            self.received.iter().filter(|(i, _)| **i != device.index).map(|(_, r)| r.classes.len()).sum();
+        let mut known = before.as_ref().map(|b| b.classes.clone()).unwrap_or_default();
+        known.extend(&told.classes);
+        if others + known.len() > MOST_ADDRESSES {
+            let why = format!("more than {MOST_ADDRESSES} addresses of guests behind all uplinks");
+            return Err(Error::Invalid { what: device.to_string(), why });
+        }
+        // If this fails half way, all that may be in the map is known, and it is not taken for what was told.
+        let half = Receive { through: 0, classes: known.clone(), ..told.clone() };
+        self.received.insert(device.index, half);
+        let sure = before.filter(|b| b.through != 0).map(|b| b.classes).unwrap_or_default();
+        for (address, class) in &told.classes {
+            if sure.get(address) != Some(class) {
+                self.update(device, "destinations", &destination(device.index, *address), &class.to_ne_bytes())?;
+            }
+        }
+        self.update(device, "receivers", &device.index.to_ne_bytes(), &told.encode(way))?;
+        for address in known.keys().filter(|address| !told.classes.contains_key(*address)) {
+            let key = destination(device.index, *address);
+            loudly(&format!("tell the classifier about {device}"), || {
+                match map(&self.object, "destinations").delete(&key) {
+                    Err(e) if matches!(e.kind(), ErrorKind::NotFound) => Ok(()),
+                    done => done,
+                }
+            })?;
+        }
+        self.received.insert(device.index, told.clone());
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! What limits receiving is put back where somebody takes it off, and leaves nothing behind.
+
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::ProgramAttachType;
+use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo};
+
+use crate::common::bed::{Bed, bed};
+use crate::common::{apart, run};
+use crate::root_plane::{interfaces, policy};
+use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
+use vmio_guard::core::Core;
+use vmio_guard::planes::Plane;
+use vmio_guard::planes::linux::classifier::{Classifier, Receive, Way};
+use vmio_guard::planes::linux::{Linux, htb, ifb, links};
+
+/// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
+fn put_back_and_off_again(theirs: bool) {
+    apart(|| {
+        let mut bed = bed(2);
+        let uplink = bed.uplink.clone();
+        if theirs {
+            run(&[
+                "tc qdisc add dev u0 clsact",
+                "tc filter add dev u0 ingress protocol 0x88b5 prio 5 u32 match u32 0 0 classid 1:1",
+            ]);
+        }
+        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
+        let mut core = start(&bed, LIMITED);
+        arrives(&bed, 0);
+        let name = middle(&mut bed).name;
+        let mut taken = vec![format!("ip link del {name}"), format!("tc qdisc del dev {name} root")];
+        if theirs {
+            taken.push("tc filter del dev u0 ingress pref 49153".to_owned());
+            // With it their filter goes, too.
+            taken.push("tc qdisc del dev u0 clsact".to_owned());
+        }
+        for line in &taken {
+            run(&[line]);
+            assert!(core.reconcile().unwrap() > 0, "{line}");
+            assert_eq!(core.reconcile().unwrap(), 0, "{line}");
+            assert_eq!(received_by(&mut core, &bed, tenants(1)), only(T1), "{line}");
+            arrives(&bed, 1);
+        }
+        // Without an rx_class nobody's receiving is limited any more.
+        core.reload(policy(&LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", ""))).unwrap();
+        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+        assert!(core.plane().counts(&rx()).is_err());
+        arrives(&bed, 0);
+        core.reload(policy(LIMITED)).unwrap();
+        core.undo().unwrap();
+        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+        if theirs {
+            run(&["tc qdisc add dev u0 clsact"]);
+        }
+        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        arrives(&bed, 0);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn what_somebody_takes_off_of_receiving_is_put_back() {
+    put_back_and_off_again(false);
+}
+
+#[test]
+#[ignore = "root"]
+fn what_somebody_takes_off_of_receiving_is_put_back_behind_filters_of_others() {
+    put_back_and_off_again(true);
+}
+
+/// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false` where there
+/// is no such link, as before Linux 6.6.
+fn detach_program(bed: &Bed) -> bool {
+    let at_uplink = |info: &LinkInfo| {
+        matches!(&info.info, LinkTypeInfo::Tcx(t) if t.ifindex == bed.uplink.index
+            && matches!(t.attach_type, ProgramAttachType::TcxIngress))
+    };
+    let Some(link) = LinkInfoIter::default().find(at_uplink) else { return false };
+    // SAFETY: numbers go in, and the descriptor that comes out is this function's own.
+    unsafe {
+        let fd = OwnedFd::from_raw_fd(libbpf_sys::bpf_link_get_fd_by_id(link.id));
+        assert_eq!(libbpf_sys::bpf_link_detach(fd.as_raw_fd()), 0);
+    }
+    true
+}
+
+#[test]
+#[ignore = "root"]
+fn a_program_that_somebody_detached_is_attached_again() {
+    apart(|| {
+        let bed = bed(2);
+        let mut core = start(&bed, LIMITED);
+        arrives(&bed, 0);
+        if !detach_program(&bed) {
+            // Where it hangs in clsact another test takes it off.
+            run(&["tc filter del dev u0 ingress"]);
+        }
+        let before = counts(&mut core)[T1].passed_bytes;
+        arrives(&bed, 0);
+        assert_eq!(counts(&mut core)[T1].passed_bytes, before, "it is led no more");
+        assert_eq!(core.reconcile().unwrap(), 1);
+        assert_eq!(core.reconcile().unwrap(), 0);
+        assert_eq!(received_by(&mut core, &bed, tenants(1)), only(T1));
+        core.undo().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
+    apart(|| {
+        let mut bed = bed(2);
+        let uplink = bed.uplink.clone();
+        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
+        let name = format!("vmiorx{:x}", uplink.index);
+        run(&[&format!("ip link add {name} type ifb")]);
+        let refused = Core::start(Linux::open(false).unwrap(), policy(LIMITED), interfaces(&bed)).err().unwrap();
+        assert!(refused.to_string().contains(&name), "{refused}");
+        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
+        assert!(links::look(&mut bed.netlink, &name).unwrap().is_some_and(|link| !link.up), "left alone");
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn an_uplink_that_goes_leaves_no_ifb_behind() {
+    apart(|| {
+        let mut bed = bed(2);
+        let core = start(&bed, LIMITED);
+        let name = middle(&mut bed).name;
+        run(&["ip link del u0"]);
+        core.undo().unwrap();
+        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+    });
+}
+
+/// On kernels without TCX both programs of an uplink hang in one clsact qdisc: the last one takes it off.
+#[test]
+#[ignore = "root"]
+fn both_programs_of_an_uplink_leave_no_clsact_behind() {
+    apart(|| {
+        let mut bed = bed(1);
+        let uplink = bed.uplink.clone();
+        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
+        let through = ifb::make(&mut bed.netlink, "vmiorx0", "test", 1000).unwrap().index;
+        let classes = [(bed.tenants[0].address, htb::classid(16))].into();
+        let told = Receive { host: htb::classid(2), other: htb::classid(3), through, classes };
+        let mut classifier = Classifier::load().unwrap();
+        for first in [true, false] {
+            classifier.attach_uplink_by(&mut bed.netlink, &uplink, htb::classid(2), Way::Clsact).unwrap();
+            classifier.attach_receive_by(&mut bed.netlink, &uplink, &told, Way::Clsact).unwrap();
+            assert!(!classifier.attach_receive(&mut bed.netlink, &uplink, &told).unwrap(), "it stays");
+            if first {
+                assert!(classifier.detach_uplink(&mut bed.netlink, &uplink).unwrap());
+            }
+            assert!(classifier.detach_receive(&mut bed.netlink, &uplink).unwrap());
+            assert!(!classifier.detach_receive(&mut bed.netlink, &uplink).unwrap());
+            assert_eq!(classifier.detach_uplink(&mut bed.netlink, &uplink).unwrap(), !first);
+            assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
+        }
+        classifier.attach_receive_by(&mut bed.netlink, &uplink, &told, Way::Clsact).unwrap();
+        drop(classifier);
+        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
+    });
+}
