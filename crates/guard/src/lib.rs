@@ -4,7 +4,8 @@
 //! both together and runs the loop round the plane; [`daemon`] is the thread that does. Its journal and its API come to
 //! stand beside them.
 //!
-//! It starts no program and prints nothing (`clippy.toml`).
+//! It starts no program and prints nothing (`clippy.toml`); what needs a process of its own is an errand of
+//! `vmio_node`, which is this program once more.
 
 // What is tested is set up by other means; the build without tests is held to clippy.toml all the same.
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]

@@ -11,3 +11,4 @@ mod root_plane;
 mod root_receive;
 mod root_receive_undo;
 mod root_shares;
+mod root_tap;

@@ -14,6 +14,7 @@ mod local;
 pub mod machine;
 mod node;
 pub mod qmp;
+pub mod tap;
 pub mod udp;
 
 pub use agent::remote::{Halves, Offset, Remote};
@@ -29,5 +30,5 @@ pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
 
-/// All that is done in a process of its own, since storage may hold it back for ever.
-pub(crate) static ERRANDS: [&errand::Errand; 2] = [&local::look::LOOK, &journal::errand::UNDO];
+/// All that is done in a process of its own: storage may hold it back for ever, or it holds what is another's.
+pub(crate) static ERRANDS: [&errand::Errand; 3] = [&local::look::LOOK, &journal::errand::UNDO, &tap::SEND_BUFFER];

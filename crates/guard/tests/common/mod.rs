@@ -1,6 +1,6 @@
 //! What the tests share: network namespaces that go with the thread that made them, and what a policy would say.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_types)]
+#![allow(dead_code, clippy::unwrap_used, clippy::disallowed_types, clippy::print_stdout)]
 
 use std::fs::File;
 use std::process::Command;
@@ -13,6 +13,7 @@ use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 pub mod bed;
+pub mod holder;
 
 pub fn must_be_root() {
     assert!(rustix::process::geteuid().is_root(), "needs root: scripts/root-tests");

@@ -1,4 +1,5 @@
-//! What storage may hold back for ever, done in a process of its own.
+//! What storage may hold back for ever, done in a process of its own; and what holds another's descriptor, so that
+//! the copy goes with that process ([`crate::tap`]).
 //!
 //! A call on a file whose server does not answer (NFS that is mounted `hard`, FUSE whose server hangs, RBD of a dead
 //! cluster) sleeps in the kernel where no signal reaches it, and a process whose thread sleeps so cannot even end.

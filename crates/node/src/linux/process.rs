@@ -20,6 +20,9 @@ pub const ENVIRONMENT_BYTES: usize = 8 << 20;
 /// Descriptors of a process that are listed at the most: there may be a million of them.
 pub const MOST_DESCRIPTORS: usize = 1 << 16;
 
+/// Bytes of an `fdinfo` that are looked at: what a file's kind adds follows a few lines that all have.
+const INFO_BYTES: usize = 4096;
+
 /// `/proc/PID/NAME`.
 pub fn file(of: impl Display, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{of}/{name}"))
@@ -121,6 +124,27 @@ pub fn descriptors(reader: &dyn Reader, pid: u32) -> Result<Vec<(u32, PathBuf)>>
         Some(reader.link(&dir.join(name)).map(|to| (number, to.unwrap_or_default())))
     });
     links.collect()
+}
+
+/// Numbers of a process's descriptors, no more than [`MOST_DESCRIPTORS`]; what they are is not looked at.
+///
+/// # Errors
+/// As [`descriptors`].
+pub fn descriptor_numbers(reader: &dyn Reader, pid: u32) -> Result<Vec<u32>> {
+    let mut numbers: Vec<u32> =
+        reader.list_foreign(&file(pid, "fd"))?.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers.truncate(MOST_DESCRIPTORS);
+    Ok(numbers)
+}
+
+/// Whether a descriptor is of `/dev/net/tun` and attached to an interface: its `fdinfo` names that (`iff:`,
+/// tun_chr_show_fdinfo of Linux drivers/net/tun.c), whatever the path by which it was opened. Neither the file nor
+/// its file system is asked.
+pub fn is_of_tun(reader: &dyn Reader, pid: u32, fd: u32) -> bool {
+    let info = reader.read_start(&file(pid, &format!("fdinfo/{fd}")), INFO_BYTES).unwrap_or_default();
+    let mut lines = info.split(|b| *b == b'\n').filter_map(|line| line.strip_prefix(b"iff:"));
+    lines.any(|name| !name.trim_ascii().is_empty())
 }
 
 /// Inodes of the sockets that a process has open.

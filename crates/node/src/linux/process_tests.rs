@@ -97,3 +97,18 @@ fn times_of_threads() {
     assert_eq!(io_bytes("rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\n"), Some((4096, 8192)));
     assert_eq!(io_bytes("rchar: 1\n"), None);
 }
+
+#[test]
+fn descriptors_of_taps_are_known_by_what_the_driver_says() {
+    let head = "pos:\t0\nflags:\t0104002\nmnt_id:\t25\nino:\t90\n";
+    let fake = Fake::new("fake")
+        .file("/proc/7/fdinfo/3", format!("{head}iff:\ttap 0\n"))
+        .file("/proc/7/fdinfo/4", format!("{head}iff:\t\n"))
+        .file("/proc/7/fdinfo/5", head)
+        .file("/proc/7/fdinfo/6", "not iff:\tx\n");
+    let of_tun: Vec<u32> = (3..9).filter(|fd| is_of_tun(&fake, 7, *fd)).collect();
+    assert_eq!(of_tun, [3]);
+    let numbers = descriptor_numbers(&Local::new(), std::process::id()).unwrap();
+    assert!(!numbers.is_empty() && numbers.is_sorted());
+    assert!(!numbers.iter().any(|fd| is_of_tun(&Local::new(), std::process::id(), *fd)));
+}

@@ -1,0 +1,46 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn interface() -> Interface {
+    Interface { namespace: NetworkNamespace::own().unwrap(), index: 1 }
+}
+
+#[test]
+fn a_process_that_is_gone_another_or_holds_none_is_told_apart() {
+    let own = Process::now(std::process::id()).unwrap();
+    let ask = |process| send_buffer(interface(), process, None).unwrap();
+    let Found::Without { descriptors, all } = ask(own) else { panic!("this test holds no tap") };
+    assert!(descriptors >= 3 && all, "{descriptors}");
+    let late = Process { start_ticks: own.start_ticks + 1, ..own };
+    assert_eq!(ask(late), Found::Another { start_ticks: own.start_ticks });
+    assert_eq!(ask(Process { pid: 0, ..own }), Found::Ended);
+    assert_eq!(ask(Process { pid: u32::MAX, ..own }), Found::Ended);
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let ended = Process::now(child.id()).unwrap();
+    child.wait().unwrap();
+    assert_eq!(ask(ended), Found::Ended);
+}
+
+#[test]
+fn what_is_past_the_bound_is_not_taken_for_looked_at() {
+    let process = Process::now(std::process::id()).unwrap();
+    let ask = Ask { interface: interface(), process, change: None };
+    assert_eq!(found(&ask, 2).unwrap(), Found::Without { descriptors: 2, all: false });
+}
+
+#[test]
+fn what_is_copied_by_mistake_is_known_for_no_tap() {
+    for other in ["/dev/null", "/dev", "/proc/self/stat"] {
+        assert!(!calls::is_tun(&File::open(other).unwrap()).unwrap(), "{other}");
+    }
+}
+
+#[test]
+fn questions_and_answers_cross_the_pipe() {
+    let process = Process { pid: 7, start_ticks: 8 };
+    let change = Some(Change { to: 20_000, from: vec![i32::MAX.unsigned_abs()] });
+    let text = serde_json::to_string(&Ask { interface: interface(), process, change: change.clone() }).unwrap();
+    let back: Ask = serde_json::from_str(&text).unwrap();
+    assert_eq!((back.interface, back.process, back.change), (interface(), process, change));
+    assert!(crate::ERRANDS.iter().any(|errand| errand.word == SEND_BUFFER.word));
+}
