@@ -1,7 +1,9 @@
 //! A tap's send buffer, set while another process holds the tap: the excess stays with that process.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_types)]
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::bed::{Bed, bed};
@@ -216,6 +218,47 @@ fn among_thousands_of_descriptors_it_is_found() {
         tap::hold(&held).unwrap();
         assert_eq!(holder.sizes(), [25_000]);
         assert_eq!(tap::undo(&held).unwrap(), Undone::Restored);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
+    struct Qemu(Child);
+    impl Drop for Qemu {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+    apart(|| {
+        let netdev = "tap,id=n,ifname=t1,script=no,downscript=no,queues=2";
+        // The guest stands still before its first instruction.
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(["-S", "-nodefaults", "-display", "none", "-m", "64", "-netdev", netdev])
+            .args(["-device", "virtio-net-pci,netdev=n,mq=on,romfile=", "-qmp", "stdio"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut qemu = Qemu(qemu.unwrap());
+        // It answers when its devices are there: only then it has switched the second queue off.
+        let said = BufReader::new(qemu.0.stdout.take().unwrap()).lines();
+        writeln!(qemu.0.stdin.as_mut().unwrap(), "{{\"execute\":\"qmp_capabilities\"}}").unwrap();
+        assert!(said.map_while(Result::ok).any(|line| line.contains("return")));
+        let mut netlink = Netlink::open().unwrap();
+        let device = links::find(&mut netlink, "t1").unwrap();
+        let process = tap::find(&device, &[qemu.0.id()]).unwrap().unwrap();
+        let held = tap::plan(&device, process, 25_000).unwrap();
+        assert_eq!(held.before_bytes, UNLIMITED);
+        tap::hold(&held).unwrap();
+        assert!(tap::in_force(&held).unwrap());
+        assert_eq!(tap::undo(&held).unwrap(), Undone::Restored);
+        assert!(!tap::in_force(&held).unwrap());
+        tap::hold(&held).unwrap();
+        qemu.0.kill().unwrap();
+        qemu.0.wait().unwrap();
+        assert_eq!(links::look(&mut netlink, "t1").unwrap(), None);
+        gone(&held);
     });
 }
 
