@@ -151,10 +151,7 @@ fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_appli
         let before = htb::settings(&mut netlink, &device).unwrap();
         let gone = Device { index: 4_000_000, name: "gone0".to_owned() };
         let refused = htb::put(&mut netlink, &gone, &tree(&three()), false).unwrap_err().to_string();
-        assert!(
-            refused.contains("cannot add qdisc 7a00: default 7a00:2 on gone0: No such device"),
-            "{refused}"
-        );
+        assert!(refused.contains("cannot add qdisc 7a00: default 7a00:2 on gone0: No such device"), "{refused}");
         assert!(refused.contains("help: the interface is gone"), "{refused}");
         // The kernel takes the qdisc and refuses a class.
         let mut wrong = tree(&three());
