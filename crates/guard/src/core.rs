@@ -69,6 +69,7 @@ pub struct MemberStatus {
 }
 
 /// A pool that is in force.
+#[derive(Clone)]
 struct Running {
     control: Control,
     /// Counters at the last look, by member.
@@ -128,8 +129,14 @@ impl<P: Plane> Core<P> {
         interfaces.sort_unstable();
         let numbers = self.numbers.of(&interfaces)?;
         let next = desired(&policy, &interfaces, &numbers, &self.plane.abilities())?;
-        if let Err(failed) = self.plane.reconcile(&next) {
-            return Err(match self.plane.reconcile(&self.desired) {
+        let mut running = BTreeMap::new();
+        for pool in &next.pools {
+            let same = self.desired.pools.iter().any(|p| p == pool);
+            let kept = self.running.get(&pool.key).filter(|_| same).cloned();
+            running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool)));
+        }
+        if let Err(failed) = put(&mut self.plane, &next, &running) {
+            return Err(match put(&mut self.plane, &self.desired, &self.running) {
                 Ok(_) => {
                     self.running.values_mut().for_each(|r| r.looked = false);
                     CoreError::PutBack(failed)
@@ -137,12 +144,7 @@ impl<P: Plane> Core<P> {
                 Err(back) => CoreError::Torn { failed, back },
             });
         }
-        let mut before = std::mem::take(&mut self.running);
-        for pool in &next.pools {
-            let same = self.desired.pools.iter().any(|p| p == pool);
-            let running = before.remove(&pool.key).filter(|_| same).unwrap_or_else(|| Running::new(pool));
-            self.running.insert(pool.key.clone(), running);
-        }
+        self.running = running;
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, interfaces, numbers, next);
         Ok(())
     }
@@ -152,10 +154,10 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// When the plane fails.
     pub fn reconcile(&mut self) -> Result<usize, CoreError> {
-        let changes = self.plane.reconcile(&self.desired)?;
+        let changes = put(&mut self.plane, &self.desired, &self.running)?;
         if changes > 0 {
-            // Whatever the loop had set is gone: it begins anew.
-            self.running = self.desired.pools.iter().map(|p| (p.key.clone(), Running::new(p))).collect();
+            // Counters may have begun anew.
+            self.running.values_mut().for_each(|r| r.looked = false);
         }
         Ok(changes)
     }
@@ -232,6 +234,21 @@ impl<P: Plane> Core<P> {
     pub fn undo(mut self) -> Result<(), CoreError> {
         Ok(self.plane.undo()?)
     }
+}
+
+/// Has the plane hold what is desired, with what the loop has set; how many changes the first took.
+fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Running>) -> Result<usize, PlaneError> {
+    let changes = plane.reconcile(desired)?;
+    if changes == 0 {
+        return Ok(0);
+    }
+    // A plane that made something anew has it as it was compiled.
+    for pool in desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+        if let Some(running) = running.get(&pool.key) {
+            plane.adjust(&pool.key, running.control.in_force())?;
+        }
+    }
+    Ok(changes)
 }
 
 impl Running {

@@ -109,6 +109,23 @@ fn what_somebody_takes_off_is_put_back_and_counted() {
     assert!(core.plane().program(&tx()).is_some());
 }
 
+/// The plane and the loop never mean different limits: not when somebody took them off, nor with other members.
+#[test]
+fn what_the_loop_has_set_is_put_back_too() {
+    let mut core = core(vec![tap(1), web1()]);
+    core.tick(PERIOD).unwrap();
+    core.plane().count(&tx(), passed(&[0, 60, 0, 0]));
+    core.tick(PERIOD).unwrap();
+    let set = core.in_force(&tx()).unwrap().clone();
+    assert_eq!(set.root, 60 * M);
+    core.plane().forget(&tx());
+    core.reconcile().unwrap();
+    assert_eq!(core.plane.limits(&tx()), Some(&set));
+    core.see(vec![tap(1), tap(2), web1()]).unwrap();
+    assert_eq!(core.plane.limits(&tx()), core.in_force(&tx()), "begun anew, both");
+    assert_eq!(core.in_force(&tx()).unwrap().root, 100 * M);
+}
+
 fn passed(mbit: &[u64]) -> Vec<Count> {
     mbit.iter().map(|m| Count { passed_bytes: m * M / 8 / 100, ..Count::default() }).collect()
 }
@@ -118,7 +135,7 @@ fn passed(mbit: &[u64]) -> Vec<Count> {
 fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
     let mut core = core(vec![tap(1), web1()]);
     core.tick(PERIOD).unwrap();
-    assert_eq!(core.plane().limits(&tx()), None, "a first look says nothing of the time before");
+    assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M, "a first look says nothing of the time before");
     let mut counts = passed(&[0, 60, 0, 0]);
     counts[1].waiting_bytes = 5000;
     core.plane().count(&tx(), counts.clone());

@@ -43,7 +43,8 @@ struct Told {
     tenants: BTreeMap<Device, Tenant>,
     /// What had to go for it.
     replaced: Option<Foreign>,
-    tally: Vec<Tally>,
+    /// By number.
+    tallies: BTreeMap<u16, Tally>,
 }
 
 /// Counters of a member beyond the kernel's 32 bits.
@@ -90,7 +91,8 @@ impl Linux {
             Some(told) if told.compiled == *compiled => told.hierarchy.clone(),
             _ => compiled.clone(),
         };
-        let (mut tenants, replaced) = before.map_or_else(Default::default, |told| (told.tenants, told.replaced));
+        let (mut tenants, replaced, tallies) =
+            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies));
         let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
         let mut changes = 0;
         let done = put.and_then(|applied| {
@@ -108,7 +110,7 @@ impl Linux {
             compiled: compiled.clone(),
             hierarchy,
             numbers,
-            tally: vec![Tally::default(); order.len()],
+            tallies,
             order,
             tenants,
             replaced,
@@ -235,8 +237,11 @@ impl Plane for Linux {
         let all = counters::read(&mut self.netlink, &at)?;
         let told = self.told(pool)?;
         let framing = told.compiled.framing;
-        let count = |(number, tally): (&u16, &mut Tally)| {
-            let counts = all.get(number).copied().unwrap_or_default();
+        // A number that is given again counts anew.
+        told.tallies.retain(|number, _| told.order.contains(number));
+        let tallies = &mut told.tallies;
+        let count = |number: &u16| {
+            let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
             tally.dropped += u64::from(counts.dropped_packets.wrapping_sub(tally.last_dropped));
             tally.last_dropped = counts.dropped_packets;
             let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
@@ -247,7 +252,7 @@ impl Plane for Linux {
                 waiting_bytes: u64::from(counts.waiting_bytes),
             }
         };
-        Ok(told.order.iter().zip(&mut told.tally).map(count).collect())
+        Ok(told.order.iter().map(count).collect())
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

@@ -39,7 +39,7 @@ impl Linux {
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
-            tally: vec![super::Tally::default(); order.len()],
+            tallies: self.pools.get(&pool.key).map(|told| told.tallies.clone()).unwrap_or_default(),
             order,
             tenants: BTreeMap::new(),
             // With the IFB goes whatever hung there.
