@@ -49,9 +49,9 @@ impl Waits {
 pub enum Queue {
     /// On the uplink: the cheaper one.
     Uplink,
-    /// On an intermediate device (IFB) right behind the interface, before anything can orphan a packet. About twice
-    /// the cost a packet.
-    Interface,
+    /// On an intermediate device (IFB): of what is sent right behind the interface, before anything can orphan a packet;
+    /// of what is received at the uplink, where it arrives. About twice the cost a packet.
+    Ifb,
 }
 
 /// What lies between an interface and the uplink, as far as it decides whether a packet that waits at the uplink is
@@ -127,7 +127,7 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
     match direction {
         Direction::GuestRx if plane.receive => Holding::new(
             Waits::Queued,
-            Some(Queue::Interface),
+            Some(Queue::Ifb),
             "what it receives waits on this host, so that senders that give way (TCP) do",
         ),
         Direction::GuestRx => Holding::new(Waits::None, None, "this plane cannot limit what guests receive"),
@@ -139,7 +139,7 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
     match (backend, known(&nic.model)) {
         ("tap", Some("virtio-net")) => {
             let charged = way.keeps_charge();
-            let queue = if charged == Some(true) { Queue::Uplink } else { Queue::Interface };
+            let queue = if charged == Some(true) { Queue::Uplink } else { Queue::Ifb };
             let reason = match charged {
                 Some(true) => "its tap is charged for what waits at the uplink, so the guest's own ring fills",
                 Some(false) => {

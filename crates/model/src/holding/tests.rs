@@ -18,12 +18,12 @@ fn sent(model: &str, backend: &str, way: Way) -> Holding {
 /// The table of what was measured (docs/guard-linux.md) and what follows for cards and connections.
 #[test]
 fn what_a_guest_sends_waits_by_card_connection_and_way() {
-    use Queue::{Interface, Uplink};
+    use Queue::{Ifb, Uplink};
     let table = [
         ("virtio-net", "tap", OPEN, Waits::Held, Some(Uplink)),
-        ("virtio-net", "tap", FIREWALL, Waits::Held, Some(Interface)),
-        ("virtio-net", "tap", ROUTED, Waits::Held, Some(Interface)),
-        ("virtio-net", "tap", UNREAD, Waits::Held, Some(Interface)),
+        ("virtio-net", "tap", FIREWALL, Waits::Held, Some(Ifb)),
+        ("virtio-net", "tap", ROUTED, Waits::Held, Some(Ifb)),
+        ("virtio-net", "tap", UNREAD, Waits::Held, Some(Ifb)),
         ("e1000", "tap", OPEN, Waits::Queued, Some(Uplink)),
         ("rtl8139", "tap", OPEN, Waits::Queued, Some(Uplink)),
         ("veth", "veth", OPEN, Waits::Queued, Some(Uplink)),
