@@ -7,7 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{PoolProgram, Program};
 
-use super::{Count, Plane, PlaneError};
+use super::{Count, Entry, Plane, PlaneError};
 use crate::desired::{Desired, PoolKey};
 
 /// A pool that is in force, and what the loop has set in it.
@@ -18,6 +18,13 @@ struct Told {
     members: Vec<(u16, Option<u32>)>,
     limits: Option<InForce>,
 }
+
+/// Its entry: it holds what Linux' queues hold.
+pub const ENTRY: Entry = Entry {
+    about: "nothing but memory, to try a policy and for tests",
+    abilities: Abilities { plane: "fake", ..Abilities::HTB },
+    open: |_| Ok(Box::new(Fake::new(ENTRY.abilities))),
+};
 
 /// The plane.
 #[derive(Debug, Clone)]

@@ -1,12 +1,41 @@
 //! What puts programs in force on a machine. A plane states as data what it can hold, changes only what differs from
 //! what is desired, reads back what it wrote, and takes off what it put on.
 //!
-//! Adding a plane: a file, or a folder, with a type that implements [`Plane`]. The daemon opens one by its abilities' name.
+//! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
 use vmio_model::control::InForce;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, PoolKey};
+
+pub mod fake;
+pub mod linux;
+
+/// All planes, in the order in which they are shown.
+pub const ALL: &[Entry] = &[linux::ENTRY, fake::ENTRY];
+
+/// The plane of that name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.abilities.plane == name)
+}
+
+/// A plane before it is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// One line for help and docs.
+    pub about: &'static str,
+    /// What it can hold, and its name.
+    pub abilities: Abilities,
+    /// Opens it, in the network namespace of the thread; nothing is touched yet.
+    pub open: fn(Options) -> Result<Box<dyn Plane>, PlaneError>,
+}
+
+/// How a plane is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// What others have put in its place is replaced, where it can be put back as it was.
+    pub takeover: bool,
+}
 
 /// Puts programs in force.
 pub trait Plane {
@@ -52,5 +81,26 @@ pub struct Count {
 #[error("{0}")]
 pub struct PlaneError(pub String);
 
-pub mod fake;
-pub mod linux;
+impl<P: Plane + ?Sized> Plane for Box<P> {
+    fn abilities(&self) -> Abilities {
+        (**self).abilities()
+    }
+    fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        (**self).reconcile(desired)
+    }
+    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+        (**self).adjust(pool, limits)
+    }
+    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        (**self).counts(pool)
+    }
+    fn leave(&mut self) {
+        (**self).leave();
+    }
+    fn undo(&mut self) -> Result<(), PlaneError> {
+        (**self).undo()
+    }
+}
+
+#[cfg(test)]
+mod tests;

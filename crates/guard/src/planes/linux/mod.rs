@@ -23,7 +23,7 @@ pub mod tap;
 
 pub use links::Device;
 pub use netlink::Netlink;
-pub use plane::Linux;
+pub use plane::{ENTRY, Linux};
 
 /// What went wrong: what was tried, where, and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,16 @@ use super::classifier::{Classifier, Tenant};
 use super::htb::{self, Foreign, Numbers, Tree};
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Count, Plane, PlaneError};
+use crate::planes::{Count, Entry, Plane, PlaneError};
 
 mod receive;
+
+/// Its entry.
+pub const ENTRY: Entry = Entry {
+    about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
+    abilities: Abilities::HTB,
+    open: |options| Ok(Box::new(Linux::open(options.takeover)?)),
+};
 
 /// Linux' queues in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -202,7 +209,7 @@ impl Linux {
 
 impl Plane for Linux {
     fn abilities(&self) -> Abilities {
-        Abilities::HTB
+        ENTRY.abilities
     }
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {

@@ -1,0 +1,43 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::compile::Form;
+use vmio_model::policy::{Direction, Links, Policy};
+
+use super::*;
+use crate::core::Core;
+
+/// The contract of each entry: what it says of itself makes sense, and it is found by its name.
+#[test]
+fn every_entry_says_what_it_can_hold() {
+    let names: BTreeSet<&str> = ALL.iter().map(|e| e.abilities.plane).collect();
+    assert_eq!(names.len(), ALL.len(), "names are different");
+    for entry in ALL {
+        let Abilities { plane, least_bps, most_bps, step_bps, packet_bytes, members, .. } = entry.abilities;
+        assert!(!entry.about.is_empty() && entry.about.len() < 80, "{plane}");
+        assert!(least_bps < most_bps && step_bps > 0 && step_bps <= least_bps, "{plane}");
+        assert!(packet_bytes >= 1514 && members >= 3, "{plane}: host, default, and somebody");
+        assert_eq!(find(plane).unwrap().abilities, entry.abilities);
+    }
+    assert!(find("none").is_none());
+}
+
+/// What a plane does, with those that need no machine; `tests/root_plane.rs` holds the Linux one to the same.
+#[test]
+fn a_plane_that_is_opened_by_its_name_keeps_the_contract() {
+    let text = "[uplink.u0]\ncapacity = \"1Gbit\"\n[[interface]]\nmatch = { name = \"t*\" }\nclass = \"default\"\n";
+    let policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
+    let name = "fake";
+    let plane = (find(name).unwrap().open)(Options::default()).unwrap();
+    assert_eq!((plane.abilities().plane, plane.abilities().form), (name, Form::Hierarchy));
+    let there = vec![Interface { index: 1, name: "t1".into(), ..Interface::default() }];
+    let mut core = Core::start(plane, policy.clone(), there).unwrap();
+    assert_eq!(core.reconcile().unwrap(), 0, "{name}: applying twice changes nothing");
+    let key = |uplink: &str| PoolKey { uplink: uplink.into(), direction: Direction::GuestTx };
+    assert_eq!(core.plane().counts(&key("u0")).unwrap().len(), 3, "{name}: one a member");
+    let unknown = core.plane().counts(&key("u1")).unwrap_err().to_string();
+    assert!(unknown.contains("u1 guest_tx"), "{name}: {unknown}");
+    core.undo().unwrap();
+}
