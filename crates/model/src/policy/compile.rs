@@ -24,6 +24,9 @@ use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
 use super::units::show_rate;
 use crate::allocate::{Demand, Grant, Member, cap, exact};
 
+/// Priorities of a policy, 1 to 8, which are also what HTB has (`TC_HTB_NUMPRIO`).
+const PRIORITIES: usize = 8;
+
 /// What of the link is shared when guests receive: the queue must stand here, not in the switch before, or the
 /// sender's TCP is told of a loss by others than us. In percent.
 pub const RECEIVE_PERCENT: u64 = 95;
@@ -71,7 +74,7 @@ pub struct Abilities {
 
 impl Abilities {
     /// Linux' HTB on an interface that segments behind the queue: 64-bit rates in bytes a second
-    /// (`TCA_HTB_RATE64`), eight priorities. Below 8 kbit/s its clock loses packets' time.
+    /// (`TCA_HTB_RATE64`), eight priorities. 8 kbit/s is the least that was tried.
     pub const HTB: Abilities = Abilities {
         plane: "linux",
         form: Form::Hierarchy,
@@ -127,7 +130,7 @@ pub struct Refusal(pub Vec<String>);
 /// # Errors
 /// Everything that this plane cannot hold, not even with the loop.
 pub fn compile(pool: &Pool, plane: &Abilities) -> Result<Compiled, Refusal> {
-    let compiler = Compiler { pool, plane, members: pool.members(), shared: shared_bps(pool) };
+    let compiler = Compiler::new(pool, plane);
     let problems = compiler.problems();
     if !problems.is_empty() {
         return Err(Refusal(problems));
@@ -157,9 +160,45 @@ struct Compiler<'a> {
     members: Vec<Member>,
     /// See [`shared_bps`].
     shared: u64,
+    /// The members' own rates, see [`own`].
+    own: Vec<u64>,
+    /// Least and largest weight by priority, from 0.
+    weights: [Option<(u32, u32)>; PRIORITIES],
 }
 
-impl Compiler<'_> {
+/// A priority as an index.
+fn rank(member: &Member) -> u8 {
+    member.priority.clamp(1, PRIORITIES as u8) - 1
+}
+
+/// The members' own rates as a plane can have them, in bit/s: their minima, rounded up, and nobody below the least
+/// rate. Where all that is more than there is, the least rates of those without a minimum come off the minima of the last
+/// priority, as if somebody had come by a pattern.
+fn own(members: &[Member], shared: u64, plane: &Abilities) -> Vec<u64> {
+    let (step, least) = (plane.step_bps.max(1), plane.least_bps);
+    let own = |m: &Member| m.min.div_ceil(step).saturating_mul(step).max(least);
+    let rates: Vec<u64> = members.iter().map(own).collect();
+    let sum: u128 = rates.iter().map(|r| u128::from(*r)).sum();
+    if sum <= u128::from(shared) {
+        return rates;
+    }
+    let left = shared.saturating_sub(least.saturating_mul(rates.len() as u64));
+    let beyond: Vec<(u8, u64)> = members.iter().map(|m| (m.priority, m.min.saturating_sub(least))).collect();
+    effective_minima(left, &beyond).into_iter().map(|more| least + more / step * step).collect()
+}
+
+impl<'a> Compiler<'a> {
+    fn new(pool: &'a Pool, plane: &'a Abilities) -> Compiler<'a> {
+        let (members, shared) = (pool.members(), shared_bps(pool));
+        let mut weights = [None; PRIORITIES];
+        for member in &members {
+            let weight = member.weight.max(1);
+            let (least, most) = weights[usize::from(rank(member))].unwrap_or((weight, weight));
+            weights[usize::from(rank(member))] = Some((weight.min(least), weight.max(most)));
+        }
+        Compiler { pool, plane, shared, own: own(&members, shared, plane), weights, members }
+    }
+
     fn where_it_is(&self) -> String {
         format!("{} {}", self.pool.uplink, self.pool.direction.word())
     }
@@ -217,22 +256,6 @@ impl Compiler<'_> {
         problems
     }
 
-    /// The members' own rates as this plane can have them, in bit/s: their minima, rounded up, and nobody below the least
-    /// rate. Where all that is more than there is, the least rates of those without a minimum come off the minima of the last
-    /// priority, as if somebody had come by a pattern.
-    fn own(&self) -> Vec<u64> {
-        let (step, least) = (self.plane.step_bps.max(1), self.plane.least_bps);
-        let own = |m: &Member| m.min.div_ceil(step).saturating_mul(step).max(least);
-        let rates: Vec<u64> = self.members.iter().map(own).collect();
-        let sum: u128 = rates.iter().map(|r| u128::from(*r)).sum();
-        if sum <= u128::from(self.shared) {
-            return rates;
-        }
-        let left = self.shared.saturating_sub(least.saturating_mul(rates.len() as u64));
-        let beyond: Vec<(u8, u64)> = self.members.iter().map(|m| (m.priority, m.min.saturating_sub(least))).collect();
-        effective_minima(left, &beyond).into_iter().map(|more| least + more / step * step).collect()
-    }
-
     /// A ceiling as this plane can have it, in bit/s: rounded down, and not below the member's own rate.
     fn ceiling(&self, member: &Member, own: u64) -> u64 {
         let step = self.plane.step_bps.max(1);
@@ -248,14 +271,13 @@ impl Compiler<'_> {
     }
 
     fn hierarchy(&self) -> Hierarchy {
-        let own = self.own();
         let leaf = |((seat, member), own): ((&Seat, &Member), &u64)| {
             let ceil_bps = self.ceiling(member, *own);
             Leaf {
                 name: seat.name.clone(),
                 rate_bps: *own,
                 ceil_bps,
-                priority: member.priority.clamp(1, 8) - 1,
+                priority: rank(member),
                 quantum_bytes: self.quantum(member),
                 burst_bytes: self.burst(ceil_bps),
                 queue_bytes: self.queue(ceil_bps),
@@ -266,35 +288,24 @@ impl Compiler<'_> {
             rate_bps: (self.shared / step * step).max(self.plane.least_bps),
             burst_bytes: self.burst(self.shared),
             framing: self.pool.framing,
-            leaves: self.pool.seats.iter().zip(&self.members).zip(&own).map(leaf).collect(),
+            leaves: self.pool.seats.iter().zip(&self.members).zip(&self.own).map(leaf).collect(),
         }
     }
 
     /// What a member borrows in one turn: in proportion to its weight, the largest packet for the least weight of
     /// its priority.
     fn quantum(&self, member: &Member) -> u32 {
-        let least = self.beside(member).map(|m| m.weight).min().unwrap_or(1).max(1);
+        let least = self.weights[usize::from(rank(member))].map_or(1, |(least, _)| least);
         let bytes = u64::from(self.plane.packet_bytes) * u64::from(member.weight.max(1)) / u64::from(least);
-        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.most_quantum())
-    }
-
-    fn most_quantum(&self) -> u32 {
-        self.plane.packet_bytes.saturating_mul(WEIGHTS)
-    }
-
-    /// The members of a member's priority, itself among them.
-    fn beside(&self, member: &Member) -> impl Iterator<Item = &Member> {
-        let priority = member.priority;
-        self.members.iter().filter(move |m| m.priority == priority)
+        u32::try_from(bytes).unwrap_or(u32::MAX).min(self.plane.packet_bytes.saturating_mul(WEIGHTS))
     }
 
     fn notes(&self) -> Vec<String> {
         let at = self.where_it_is();
         let mut notes = Vec::new();
         if self.plane.form == Form::Hierarchy {
-            for priority in 1..=8u8 {
-                let weights = || self.members.iter().filter(|m| m.priority == priority).map(|m| m.weight.max(1));
-                let (Some(least), Some(most)) = (weights().min(), weights().max()) else { continue };
+            for (priority, weights) in (1..).zip(self.weights) {
+                let Some((least, most)) = weights else { continue };
                 if u64::from(most) > u64::from(least) * u64::from(WEIGHTS) {
                     notes.push(format!(
                         "{at}: weights {least} and {most} of priority {priority} are held as 1 to {WEIGHTS}"
@@ -305,7 +316,7 @@ impl Compiler<'_> {
         let minima: u128 = self.members.iter().map(|m| u128::from(m.min)).sum();
         if self.plane.form == Form::Hierarchy && minima <= u128::from(self.shared) {
             let short: u128 =
-                self.members.iter().zip(self.own()).map(|(m, own)| u128::from(m.min.saturating_sub(own))).sum();
+                self.members.iter().zip(&self.own).map(|(m, own)| u128::from(m.min.saturating_sub(*own))).sum();
             if short > 0 {
                 let short = show_rate(u64::try_from(short).unwrap_or(u64::MAX));
                 notes.push(format!(

@@ -1,6 +1,7 @@
 //! As a fluid, in steps of a period: for more members than packets can be counted of. Rings and
 //! host queues hold bits; what the wire cannot take is shared max-min, as serving the queues in
-//! turn does, or in proportion, as one queue for all does. [`Enforcement::Hierarchy`] shares it as `exact` does.
+//! turn does, or in proportion, as one queue for all does. [`Enforcement::Hierarchy`] shares it
+//! as `exact` does among the leaves of the compiled program.
 
 use super::htb::Guarded;
 use super::outcome::{Outcome, Recorder};

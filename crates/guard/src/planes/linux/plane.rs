@@ -90,14 +90,9 @@ impl Linux {
         if pool.key.direction == Direction::GuestRx {
             return self.receive(pool, compiled);
         }
-        let uplink = links::find(&mut self.netlink, &pool.key.uplink)?;
+        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
         let numbers = numbers(&pool.seats)?;
-        let before = self.pools.remove(&pool.key).filter(|told| told.uplink == uplink);
-        // What the loop has set stays while the program is the same.
-        let hierarchy = match &before {
-            Some(told) if told.compiled == *compiled => told.hierarchy.clone(),
-            _ => compiled.clone(),
-        };
+        let before = self.pools.remove(&pool.key);
         let (mut tenants, replaced, tallies) =
             before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies));
         let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
@@ -133,6 +128,17 @@ impl Linux {
                 Err(error.into())
             }
         }
+    }
+
+    /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
+    /// has set it. Where the uplink was made anew under its name, or renamed, what was the other's goes first.
+    fn begin(&mut self, key: &PoolKey, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
+        let uplink = links::find(&mut self.netlink, &key.uplink)?;
+        if self.pools.get(key).is_some_and(|told| told.uplink != uplink) {
+            self.remove(key)?;
+        }
+        let set = self.pools.get(key).filter(|told| told.compiled == *compiled);
+        Ok((uplink, set.map_or_else(|| compiled.clone(), |told| told.hierarchy.clone())))
     }
 
     /// Has the classifier at the interfaces of these members, and at no others of those it was at.

@@ -138,13 +138,7 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
     pub fn attach(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<Way> {
-        match self.attach_by(netlink, device, tenant, Way::Tcx) {
-            // bpf(2) knows no such link.
-            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
-                self.attach_by(netlink, device, tenant, Way::Clsact)
-            }
-            done => done,
-        }
+        tcx_or_clsact(|way| self.attach_by(netlink, device, tenant, way))
     }
 
     /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and is told anew; one that was taken
@@ -254,6 +248,15 @@ impl Drop for Classifier {
         for (device, attached) in entries.chain(uplinks.into_values()) {
             let _ = attached.detach(&mut netlink, &device);
         }
+    }
+}
+
+/// By a TCX link where the kernel has them.
+fn tcx_or_clsact<T>(mut attach: impl FnMut(Way) -> Result<T>) -> Result<T> {
+    match attach(Way::Tcx) {
+        // bpf(2) knows no such link.
+        Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => attach(Way::Clsact),
+        done => done,
     }
 }
 

@@ -8,7 +8,7 @@ use libbpf_rs::{ErrorKind, MapCore};
 use super::super::{Device, Error, Netlink, Result, htb};
 use super::attach::{Attached, Point, loudly};
 use super::lead::INGRESS;
-use super::{Classifier, Way, map};
+use super::{Classifier, Way, map, tcx_or_clsact};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
@@ -58,12 +58,7 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
-        match self.attach_uplink_by(netlink, device, host, Way::Tcx) {
-            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
-                self.attach_uplink_by(netlink, device, host, Way::Clsact)
-            }
-            done => done,
-        }
+        tcx_or_clsact(|way| self.attach_uplink_by(netlink, device, host, way))
     }
 
     /// As [`Classifier::attach_uplink`], in this way.
@@ -71,14 +66,15 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
-        if self.uplinks.get(&(device.index, Point::Leaves)).is_some_and(|(_, attached)| attached.is_there()) {
-            return Ok(false);
+        let there = self.uplinks.get(&(device.index, Point::Leaves)).is_some_and(|(_, attached)| attached.is_there());
+        if !there {
+            self.detach_uplink(netlink, device)?;
         }
-        self.detach_uplink(netlink, device)?;
         self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
-        self.hang(netlink, device, way, Point::Leaves)?;
-        Ok(true)
+        if !there {
+            self.hang(netlink, device, way, Point::Leaves)?;
+        }
+        Ok(!there)
     }
 
     /// Takes it off an uplink; `false` where it was not there.
@@ -110,12 +106,7 @@ impl Classifier {
         if htb::filters(netlink, device, INGRESS)? {
             return self.attach_receive_by(netlink, device, told, Way::Clsact);
         }
-        match self.attach_receive_by(netlink, device, told, Way::Tcx) {
-            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
-                self.attach_receive_by(netlink, device, told, Way::Clsact)
-            }
-            done => done,
-        }
+        tcx_or_clsact(|way| self.attach_receive_by(netlink, device, told, way))
     }
 
     /// As [`Classifier::attach_receive`], in this way where it is not there yet.

@@ -16,17 +16,8 @@ const QUEUE_PACKETS: u32 = 1000;
 
 impl Linux {
     pub(super) fn receive(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<usize, PlaneError> {
-        let uplink = links::find(&mut self.netlink, &pool.key.uplink)?;
-        if self.pools.get(&pool.key).is_some_and(|told| told.uplink != uplink) {
-            // Made anew under its name, or renamed: what was the other's goes first.
-            self.remove(&pool.key)?;
-        }
+        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
         let numbers = numbers(&pool.seats)?;
-        let hierarchy = match self.pools.get(&pool.key) {
-            // What the loop has set stays while the program is the same.
-            Some(told) if told.compiled == *compiled => told.hierarchy.clone(),
-            _ => compiled.clone(),
-        };
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &name(&uplink), &what, QUEUE_PACKETS)?;
