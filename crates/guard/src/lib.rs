@@ -1,8 +1,8 @@
 //! The guard: what keeps each guest's guaranteed bandwidth in force on a host.
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
-//! both together and runs the loop round the plane; [`daemon`] is the thread that does. Its journal and its API come to
-//! stand beside them.
+//! both together and runs the loop round the plane; [`daemon`] is the thread that does. [`keep`] is where it is written down
+//! what a change was before it is made. Its API comes to stand beside them.
 //!
 //! It starts no program and prints nothing (`clippy.toml`); what needs a process of its own is an errand of
 //! `vmio_node`, which is this program once more.
@@ -13,4 +13,5 @@
 pub mod core;
 pub mod daemon;
 pub mod desired;
+pub mod keep;
 pub mod planes;

@@ -23,7 +23,7 @@ pub use fake::Fake;
 pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
 pub use journal::recover::{Recovered, leftovers, private_dir, recover};
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
-pub use journal::{ChangeId, Journal, Servant, held, loops, warden};
+pub use journal::{ChangeId, Journal, Servant, held, ledger, loops, warden};
 pub use local::Local;
 pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;

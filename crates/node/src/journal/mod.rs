@@ -12,6 +12,7 @@ pub(crate) mod bounds;
 pub(crate) mod change;
 pub(crate) mod errand;
 pub mod held;
+pub mod ledger;
 pub mod loops;
 pub(crate) mod recover;
 pub(crate) mod removal;

@@ -109,8 +109,8 @@ fn points(share: f64) -> String {
 /// A ratio of what is better when there is less of it: `2.00× (1.90–2.10)`.
 pub fn times(ratio: &Ratio) -> String {
     match ratio.told_interval() {
-        Some(i) => format!("{:.2}× ({:.2}–{:.2})", ratio.value, i.low, i.high),
-        None => format!("{:.2}× (no interval)", ratio.value),
+        Some(i) => format!("{}× ({}–{})", fold(ratio.value), fold(i.low), fold(i.high)),
+        None => format!("{}× (no interval)", fold(ratio.value)),
     }
 }
 
@@ -172,8 +172,19 @@ pub fn share(ratio: &Ratio) -> String {
 /// `1.31 (1.24–1.39)`: a ratio that is no share.
 pub fn factor(ratio: &Ratio) -> String {
     match ratio.interval {
-        Some(i) => format!("{:.2} ({:.2}–{:.2})", ratio.value, i.low, i.high),
-        None => format!("{:.2} (no interval)", ratio.value),
+        Some(i) => format!("{} ({}–{})", fold(ratio.value), fold(i.low), fold(i.high)),
+        None => format!("{} (no interval)", fold(ratio.value)),
+    }
+}
+
+/// How many times as much, in five characters at most: `1.31`, `12.3`, `249`, `>1000`. Of two repeats that lie apart an
+/// interval reaches from nothing to hundreds of thousands.
+fn fold(times: f64) -> String {
+    match times {
+        x if x < 9.995 => format!("{x:.2}"),
+        x if x < 99.95 => format!("{x:.1}"),
+        x if x < 999.5 => format!("{x:.0}"),
+        _ => ">1000".into(),
     }
 }
 
@@ -280,6 +291,10 @@ mod tests {
         assert_eq!([spread(&of(97.0, 103.0)), spread(&of(21.0, 462.0))], ["±3.0 %", "-79/+362 %"].map(str::to_owned));
         assert_eq!(estimate(Unit::Count, &of(21.0, 462.0)), "100 -79/+362 %");
         let known = Ratio { interval: Some(Interval { low: 0.41, high: 0.47 }), pairs: 5, ..ratio };
+        assert_eq!(factor(&known), "0.44 (0.41–0.47)");
+        let wide = Interval { low: 0.000_06, high: 249_408.2 };
+        assert_eq!(factor(&Ratio { value: 3.94, interval: Some(wide), ..known }), "3.94 (0.00–>1000)");
+        assert_eq!(factor(&Ratio { value: 123.4, interval: Some(wide), ..known }), "123 (0.00–>1000)");
         assert_eq!(share(&known), "44 % (41–47 %)");
         let narrow = Ratio { value: 0.022, interval: Some(Interval { low: 0.0213, high: 0.0227 }), pairs: 5, ..ratio };
         assert_eq!(share(&narrow), "2.2 % (2.1–2.3 %)");
