@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use vmio_model::allocate::Member;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
+use vmio_model::holding::{Queue, Waits};
 use vmio_model::policy::Policy;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Refusal, shared_bps};
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, desired};
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
+use crate::found::Found;
 use crate::planes::{Count, Plane, PlaneError};
 
 /// Why something is not in force.
@@ -49,7 +50,9 @@ pub struct PoolStatus {
     pub key: PoolKey,
     /// What its members share now, in bit/s.
     pub root_bps: u64,
-    /// Its members.
+    /// Where the queues of its interfaces stand.
+    pub queue: Queue,
+    /// Its members; then interfaces that have a class here and cannot be held.
     pub members: Vec<MemberStatus>,
 }
 
@@ -66,6 +69,19 @@ pub struct MemberStatus {
     pub limit_bps: Option<u64>,
     /// What went through it since it is there.
     pub count: Count,
+    /// Where its excess waits; `None` of `host` and `default`.
+    pub held: Option<HeldStatus>,
+}
+
+/// Where a member's excess waits, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldStatus {
+    /// Where.
+    pub waits: Waits,
+    /// The send buffer that its tap has, in bytes; `None` where it is left alone, or not in force.
+    pub send_buffer_bytes: Option<u32>,
+    /// Why, in a sentence.
+    pub reason: String,
 }
 
 /// A pool that is in force.
@@ -82,7 +98,7 @@ struct Running {
 pub struct Core<P> {
     plane: P,
     policy: Policy,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<Found>,
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
@@ -92,8 +108,8 @@ impl<P: Plane> Core<P> {
     /// One that has put this policy in force for these interfaces.
     ///
     /// # Errors
-    /// When the plane cannot hold it, or fails.
-    pub fn start(plane: P, policy: Policy, interfaces: Vec<Interface>) -> Result<Core<P>, CoreError> {
+    /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
+    pub fn start(plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
         let mut core = Core {
             plane,
             policy: policy.clone(),
@@ -102,7 +118,7 @@ impl<P: Plane> Core<P> {
             desired: Desired::default(),
             running: BTreeMap::new(),
         };
-        core.change(policy, interfaces)?;
+        core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
     }
 
@@ -111,24 +127,25 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// As [`Core::start`]; the policy before stays in force.
     pub fn reload(&mut self, policy: Policy) -> Result<(), CoreError> {
-        self.change(policy, self.interfaces.clone())
+        self.change(policy, self.interfaces.clone(), Strictness::Policy)
     }
 
-    /// The interfaces that are there now. Those that nothing matches are `default`'s.
+    /// The interfaces that are there now. Those that nothing matches are `default`'s, and so are those that cannot be
+    /// held: they are noted, never refused.
     ///
     /// # Errors
     /// As [`Core::start`].
-    pub fn see(&mut self, interfaces: Vec<Interface>) -> Result<(), CoreError> {
-        if interfaces == self.interfaces {
-            return Ok(());
-        }
-        self.change(self.policy.clone(), interfaces)
+    pub fn see(&mut self, interfaces: Vec<Found>) -> Result<(), CoreError> {
+        self.change(self.policy.clone(), interfaces, Strictness::Interfaces)
     }
 
-    fn change(&mut self, policy: Policy, mut interfaces: Vec<Interface>) -> Result<(), CoreError> {
-        interfaces.sort_unstable();
-        let numbers = self.numbers.of(&interfaces)?;
-        let next = desired(&policy, &interfaces, &numbers, &self.plane.abilities())?;
+    fn change(&mut self, policy: Policy, mut there: Vec<Found>, strictness: Strictness) -> Result<(), CoreError> {
+        there.sort_by(|one, other| one.interface.cmp(&other.interface));
+        if strictness == Strictness::Interfaces && there == self.interfaces {
+            return Ok(());
+        }
+        let numbers = self.numbers.of(there.iter().map(|found| &found.interface))?;
+        let next = desired(&policy, &there, &numbers, &self.plane.abilities(), strictness)?;
         let mut running = BTreeMap::new();
         for pool in &next.pools {
             let same = self.desired.pools.iter().any(|p| p == pool);
@@ -145,7 +162,7 @@ impl<P: Plane> Core<P> {
             });
         }
         self.running = running;
-        (self.policy, self.interfaces, self.numbers, self.desired) = (policy, interfaces, numbers, next);
+        (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
     }
 
@@ -194,15 +211,25 @@ impl<P: Plane> Core<P> {
             let counts = self.plane.counts(&pool.key)?;
             let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
             let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
+            let plane = &mut self.plane;
             let member = |(((seat, member), cap), count): (((&Seated, Member), &u64), Count)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
                 limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
                 count,
+                held: HeldStatus::of(seat, plane),
             };
-            let members = seats.map(member).collect();
-            all.push(PoolStatus { key: pool.key.clone(), root_bps: in_force.root, members });
+            let mut members: Vec<MemberStatus> = seats.map(member).collect();
+            members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
+                name: unheld.name.clone(),
+                class: unheld.class.clone(),
+                min_effective_bps: 0,
+                limit_bps: None,
+                count: Count::default(),
+                held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
+            }));
+            all.push(PoolStatus { key: pool.key.clone(), root_bps: in_force.root, queue: pool.queue, members });
         }
         Ok(all)
     }
@@ -249,6 +276,26 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
         }
     }
     Ok(changes)
+}
+
+impl HeldStatus {
+    /// As it was found, and as far as the plane has it in force.
+    fn of(seat: &Seated, plane: &mut impl Plane) -> Option<HeldStatus> {
+        let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
+        let as_found = HeldStatus {
+            waits: holding.waits,
+            send_buffer_bytes: holding.send_buffer_bytes,
+            reason: holding.reason.clone(),
+        };
+        if holding.send_buffer_bytes.is_none() {
+            return Some(as_found);
+        }
+        Some(match plane.held(interface) {
+            Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
+            Some(Err(why)) => HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason: why },
+            None => as_found,
+        })
+    }
 }
 
 impl Running {

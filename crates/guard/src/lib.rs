@@ -13,5 +13,6 @@
 pub mod core;
 pub mod daemon;
 pub mod desired;
+pub mod found;
 pub mod keep;
 pub mod planes;

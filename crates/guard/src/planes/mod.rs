@@ -4,6 +4,7 @@
 //! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
 use vmio_model::control::InForce;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, PoolKey};
@@ -56,6 +57,11 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
+    /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
+    /// this plane sets none.
+    fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
+        None
+    }
     /// It is about to go, and what is in force is to stay.
     fn leave(&mut self) {}
     /// Takes off all that it put on.
@@ -93,6 +99,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         (**self).counts(pool)
+    }
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+        (**self).held(interface)
     }
     fn leave(&mut self) {
         (**self).leave();

@@ -104,6 +104,8 @@ mod tests {
             class: "x".into(),
             number,
             interface: Some(interface),
+            holding: None,
+            pids: Vec::new(),
         }
     }
 
