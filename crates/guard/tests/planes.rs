@@ -5,6 +5,7 @@
 mod common;
 
 mod root_classifier;
+mod root_held;
 mod root_htb;
 mod root_ifb;
 mod root_plane;

@@ -8,6 +8,7 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, PoolKey};
+use crate::keep::Keeper;
 
 pub mod fake;
 pub mod linux;
@@ -32,10 +33,19 @@ pub struct Entry {
 }
 
 /// How a plane is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What others have put in its place is replaced, where it can be put back as it was.
     pub takeover: bool,
+    /// Where what is changed is written down before.
+    pub keeper: Keeper,
+}
+
+impl Default for Options {
+    /// Nothing of others is replaced, and what is written down goes with the process.
+    fn default() -> Options {
+        Options { takeover: false, keeper: Keeper::memory() }
+    }
 }
 
 /// Puts programs in force.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
 use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
+use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 pub mod bed;
@@ -88,6 +89,12 @@ pub fn uplink() -> (Netlink, Device) {
     let mut netlink = Netlink::open().unwrap();
     let device = links::find(&mut netlink, "u0").unwrap();
     (netlink, device)
+}
+
+/// A guest's card and what it is connected to.
+pub fn nic(model: &str, backend: &str) -> Nic {
+    let from = Provenance::Transcript { name: "test".into() };
+    Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("guest", "net0"), from) }
 }
 
 pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {

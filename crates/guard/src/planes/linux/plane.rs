@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
@@ -12,15 +13,18 @@ use super::classifier::{Classifier, Tenant};
 use super::htb::{self, Foreign, Numbers, Tree};
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Count, Entry, Plane, PlaneError};
+use crate::planes::{Count, Entry, Options, Plane, PlaneError};
 
+mod hold;
 mod receive;
+
+use hold::Taps;
 
 /// Its entry.
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
-    open: |options| Ok(Box::new(Linux::open(options.takeover)?)),
+    open: |options| Ok(Box::new(Linux::open(options)?)),
 };
 
 /// Linux' queues in the network namespace of the thread that opened it.
@@ -31,6 +35,7 @@ pub struct Linux {
     classifier: Option<Classifier>,
     takeover: bool,
     pools: BTreeMap<PoolKey, Told>,
+    taps: Taps,
 }
 
 /// A pool that is in force.
@@ -68,14 +73,15 @@ impl From<Error> for PlaneError {
 }
 
 impl Linux {
-    /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
-    /// replaced where it can be put back as it was.
+    /// In the thread's network namespace; nothing is touched yet. With [`Options::takeover`] another's qdisc on an uplink
+    /// is replaced where it can be put back as it was.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
-    pub fn open(takeover: bool) -> Result<Linux, PlaneError> {
+    pub fn open(options: Options) -> Result<Linux, PlaneError> {
+        let Options { takeover, keeper } = options;
         let netlink = Netlink::open()?;
-        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new() })
+        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new(), taps: Taps::new(keeper) })
     }
 
     /// Another's qdiscs that had to go, by uplink: what a journal keeps.
@@ -228,6 +234,7 @@ impl Plane for Linux {
         for pool in &desired.pools {
             changes += self.pool(pool)?;
         }
+        self.taps.hold(desired)?;
         Ok(changes)
     }
 
@@ -268,12 +275,17 @@ impl Plane for Linux {
         Ok(told.order.iter().map(count).collect())
     }
 
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+        Some(self.taps.seen(interface.index))
+    }
+
     fn undo(&mut self) -> Result<(), PlaneError> {
+        let taps = self.taps.undo();
         while let Some(key) = self.pools.keys().next().cloned() {
             self.remove(&key)?;
         }
         self.classifier = None;
-        Ok(())
+        taps
     }
 }
 
