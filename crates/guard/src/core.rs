@@ -13,11 +13,12 @@ use vmio_model::control::{Allocator, Control, InForce, Seen};
 use vmio_model::holding::{Queue, Waits};
 use vmio_model::policy::Policy;
 use vmio_model::policy::compile::{Refusal, shared_bps};
+use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
 use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
 use crate::found::Found;
-use crate::planes::{Count, Plane, PlaneError};
+use crate::planes::{Behind, Count, Plane, PlaneError};
 
 /// Why something is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +53,8 @@ pub struct PoolStatus {
     pub root_bps: u64,
     /// Where the queues of its interfaces stand.
     pub queue: Queue,
+    /// What they share where that is not at the uplink, in bit/s, and what waits or was lost of theirs behind it.
+    pub stage: Option<(u64, Behind)>,
     /// Its members; then interfaces that have a class here and cannot be held.
     pub members: Vec<MemberStatus>,
 }
@@ -186,13 +189,14 @@ impl<P: Plane> Core<P> {
     /// When the plane fails.
     pub fn tick(&mut self, period: Duration) -> Result<(), CoreError> {
         let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
-        for pool in self.desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+        for pool in self.desired.pools.iter().filter(|p| p.is_looped()) {
             let Some(running) = self.running.get_mut(&pool.key) else { continue };
             let counts = self.plane.counts(&pool.key)?;
             let seen = running.look(counts);
+            let waiting = self.plane.behind(&pool.key).unwrap_or_default().waiting_bytes.saturating_mul(8);
             if let Some(seen) = seen {
                 let before = running.control.in_force().clone();
-                running.control.tick(&seen, picoseconds);
+                running.control.tick_staged(&seen, waiting, picoseconds);
                 if *running.control.in_force() != before {
                     self.plane.adjust(&pool.key, running.control.in_force())?;
                 }
@@ -229,7 +233,9 @@ impl<P: Plane> Core<P> {
                 count: Count::default(),
                 held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
             }));
-            all.push(PoolStatus { key: pool.key.clone(), root_bps: in_force.root, queue: pool.queue, members });
+            let behind = plane.behind(&pool.key).unwrap_or_default();
+            let (root_bps, stage) = (in_force.root, in_force.stage.map(|bps| (bps, behind)));
+            all.push(PoolStatus { key: pool.key.clone(), root_bps, queue: pool.queue, stage, members });
         }
         Ok(all)
     }
@@ -270,7 +276,7 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
         return Ok(0);
     }
     // A plane that made something anew has it as it was compiled.
-    for pool in desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+    for pool in desired.pools.iter().filter(|p| p.is_looped()) {
         if let Some(running) = running.get(&pool.key) {
             plane.adjust(&pool.key, running.control.in_force())?;
         }
@@ -304,6 +310,10 @@ impl Running {
         let packet_bits = 1514 * 8;
         let (shared, members) = (shared_bps(&pool.pool), pool.pool.members());
         let control = match &pool.compiled.program.program {
+            Program::Hierarchy(told) if pool.is_staged() => {
+                let apart = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
+                Control::staged(shared, members, told, packet_bits, apart)
+            }
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
             Program::Limits(_) => Control::of_limits(shared, members, Allocator::Exact, packet_bits),
         };

@@ -78,6 +78,18 @@ pub struct DesiredPool {
     pub compiled: Compiled,
 }
 
+impl DesiredPool {
+    /// Whether the queues of what its interfaces send stand before the uplink, where the host's own traffic does not pass.
+    pub fn is_staged(&self) -> bool {
+        self.key.direction == Direction::GuestTx && self.queue == Queue::Ifb
+    }
+
+    /// Whether something is left to the loop.
+    pub fn is_looped(&self) -> bool {
+        self.is_staged() || !self.compiled.emulated.is_empty()
+    }
+}
+
 /// All that is to be in force.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
@@ -91,6 +103,8 @@ pub struct Desired {
 pub const HOST_NUMBER: u16 = 2;
 /// Number of all that nothing matches.
 pub const DEFAULT_NUMBER: u16 = 3;
+/// Number, at an uplink, of all that was in the queues of an IFB before.
+pub const GUESTS_NUMBER: u16 = 4;
 /// First number of an interface.
 const FIRST_NUMBER: u16 = 16;
 /// The last one: planes name queues after it, and the kernel has other uses for what lies above.

@@ -12,4 +12,5 @@ mod root_plane;
 mod root_receive;
 mod root_receive_undo;
 mod root_shares;
+mod root_stage;
 mod root_tap;

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::Links;
@@ -7,6 +9,7 @@ use vmio_model::policy::Links;
 use super::*;
 use crate::core::{Core, CoreError};
 use crate::planes::fake::Fake;
+use crate::planes::{Behind, Count};
 
 const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
 const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
@@ -91,6 +94,29 @@ fn one_that_must_be_held_behind_itself_takes_the_pool_along() {
     // The switch of the bridge's firewall is thrown while all runs.
     core.see(vec![held(1, FIREWALL)]).unwrap();
     assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+}
+
+/// What the host uses is not the guests', whose queues stand elsewhere.
+#[test]
+fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
+    let mut core = start(POLICY, vec![held(1, FIREWALL)]).unwrap();
+    let key = PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx };
+    let stage = |core: &mut Core<Fake>| core.plane().limits(&key).unwrap().stage.unwrap();
+    assert_eq!(stage(&mut core), 100_000_000, "nothing is known yet");
+    let period = Duration::from_millis(10);
+    let mut counts = [Count::default(); 3];
+    for wanted in [100_000_000, 89_843_750, 89_843_750] {
+        core.plane().count(&key, counts.to_vec());
+        core.tick(period).unwrap();
+        assert_eq!(stage(&mut core), wanted);
+        // 10 Mbit/s of the host, and all that the guest can have.
+        counts[0].passed_bytes += 12_500;
+        counts[1] = Count { passed_bytes: counts[1].passed_bytes + 50_000, waiting_bytes: 9000, ..counts[1] };
+    }
+    let status = &core.status().unwrap()[0];
+    assert_eq!(status.stage, Some((89_843_750, Behind::default())));
+    core.see(vec![held(1, OPEN)]).unwrap();
+    assert_eq!(core.status().unwrap()[0].stage, None);
 }
 
 #[test]

@@ -67,6 +67,11 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
+    /// What came out of the stage of a pool and waits at its uplink, as of the last [`Plane::counts`]; `None` of a pool that
+    /// has no stage, and where this plane makes none.
+    fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
+        None
+    }
     /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
     /// this plane sets none.
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
@@ -92,6 +97,15 @@ pub struct Count {
     pub waiting_bytes: u64,
 }
 
+/// What was in a stage's queues, at the uplink behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Behind {
+    /// Packets that were dropped there.
+    pub dropped_packets: u64,
+    /// Bytes that wait there now.
+    pub waiting_bytes: u64,
+}
+
 /// What failed, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -109,6 +123,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         (**self).counts(pool)
+    }
+    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
+        (**self).behind(pool)
     }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)

@@ -9,16 +9,18 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
-use super::classifier::{Classifier, Tenant};
+use super::classifier::{Classifier, Leave, Tenant};
 use super::htb::{self, Foreign, Numbers, Tree};
 use super::{Device, Error, Netlink, counters, links};
-use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Count, Entry, Options, Plane, PlaneError};
+use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
+use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 
 mod hold;
 mod receive;
+mod stage;
 
 use hold::Taps;
+use stage::Stage;
 
 /// Its entry.
 pub const ENTRY: Entry = Entry {
@@ -42,8 +44,12 @@ pub struct Linux {
 #[derive(Debug)]
 struct Told {
     uplink: Device,
-    /// Where its queues are: the uplink, or for what guests receive an IFB.
+    /// Where its queues are: the uplink, or an IFB.
     at: Device,
+    /// Where that is an IFB before the uplink.
+    stage: Option<Stage>,
+    /// Its members.
+    seats: Vec<Seated>,
     /// As it was compiled.
     compiled: Hierarchy,
     /// As it is in force, with what the loop has set.
@@ -96,25 +102,40 @@ impl Linux {
         if pool.key.direction == Direction::GuestRx {
             return self.receive(pool, compiled);
         }
-        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
+        let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
+        let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy)?;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, replaced, tallies) =
-            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies));
-        let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
-        let mut changes = 0;
+        let (mut tenants, replaced, tallies, staged) =
+            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies, told.stage));
+        let put = match &stage {
+            Some(stage) => stage::numbers()
+                .and_then(|numbers| put(&mut self.netlink, &uplink, &stage.at_uplink, &numbers, self.takeover)),
+            None => put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover),
+        };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
-            let host = htb::classid(HOST_NUMBER);
+            let through = stage.as_ref().map(|stage| stage.ifb.index);
+            let told = Leave {
+                host: htb::classid(HOST_NUMBER),
+                stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
+            };
             let classifier = loaded(&mut self.classifier)?;
-            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, host)?);
-            changes += self.classify(&pool.seats, compiled.framing, &mut tenants)?;
+            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, told)?);
+            changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
+            if stage.is_none() && staged.is_some() {
+                self.stage_no_more(&uplink)?;
+            }
             Ok(applied.replaced)
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
+        // What was reached is kept also when something failed: it is what there is to take off.
+        let stage = if done.is_err() { stage.or(staged) } else { stage };
         let told = |replaced: Option<Foreign>| Told {
-            at: uplink.clone(),
+            at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
             uplink,
+            stage,
+            seats: pool.seats.clone(),
             compiled: compiled.clone(),
             hierarchy,
             numbers,
@@ -123,7 +144,6 @@ impl Linux {
             tenants,
             replaced,
         };
-        // What was reached is kept also when something failed: it is what there is to take off.
         match done {
             Ok(now) => {
                 self.pools.insert(pool.key.clone(), told(replaced.or(now)));
@@ -138,20 +158,24 @@ impl Linux {
 
     /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
     /// has set it. Where the uplink was made anew under its name, or renamed, what was the other's goes first.
-    fn begin(&mut self, key: &PoolKey, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
+    fn begin(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
+        let key = &pool.key;
         let uplink = links::find(&mut self.netlink, &key.uplink)?;
         if self.pools.get(key).is_some_and(|told| told.uplink != uplink) {
             self.remove(key)?;
         }
-        let set = self.pools.get(key).filter(|told| told.compiled == *compiled);
+        let same = |told: &&Told| told.compiled == *compiled && told.stage.is_some() == pool.is_staged();
+        let set = self.pools.get(key).filter(same);
         Ok((uplink, set.map_or_else(|| compiled.clone(), |told| told.hierarchy.clone())))
     }
 
-    /// Has the classifier at the interfaces of these members, and at no others of those it was at.
+    /// Has the classifier at the interfaces of these members, and at no others of those it was at; their packets are led
+    /// through that IFB.
     fn classify(
         &mut self,
         seats: &[Seated],
         framing: Framing,
+        through: Option<u32>,
         tenants: &mut BTreeMap<Device, Tenant>,
     ) -> Result<usize, Error> {
         let mut changes = 0;
@@ -165,7 +189,7 @@ impl Linux {
             let tenant = Tenant {
                 class: htb::classid(seat.number),
                 address: interface.macs.first().and_then(|mac| address(mac)),
-                redirect: None,
+                redirect: through,
                 framing,
             };
             there.insert(link.device.clone());
@@ -190,7 +214,7 @@ impl Linux {
 
     fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
         let Some(mut told) = self.pools.remove(key) else { return Ok(0) };
-        let done = self.classify(&[], Framing::NONE, &mut told.tenants).and_then(|_| {
+        let done = self.classify(&[], Framing::NONE, None, &mut told.tenants).and_then(|_| {
             if key.direction == Direction::GuestRx {
                 return self.receive_no_more(&told);
             }
@@ -200,10 +224,11 @@ impl Linux {
                     if let Some(classifier) = &mut self.classifier {
                         classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
                     }
-                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref()).map(|_| ())
+                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref())?;
                 }
-                _ => Ok(()),
+                _ => {}
             }
+            if told.stage.is_some() { self.stage_no_more(&told.uplink) } else { Ok(()) }
         });
         match done {
             Ok(()) => Ok(1),
@@ -242,27 +267,34 @@ impl Plane for Linux {
         let takeover = self.takeover;
         let told = self.told(pool)?;
         let mut hierarchy = told.hierarchy.clone();
-        hierarchy.rate_bps = limits.root;
+        hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
             leaf.ceil_bps = (*cap).max(leaf.rate_bps);
         }
-        let (at, numbers) = (told.at.clone(), told.numbers.clone());
-        put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
-        self.told(pool)?.hierarchy = hierarchy;
-        Ok(())
+        if hierarchy != told.hierarchy {
+            let (at, numbers) = (told.at.clone(), told.numbers.clone());
+            put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
+            self.told(pool)?.hierarchy = hierarchy;
+        }
+        self.adjust_behind(pool, limits)
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let at = self.told(pool)?.at.clone();
-        let all = counters::read(&mut self.netlink, &at)?;
         let told = self.told(pool)?;
+        let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
+        let mut all = counters::read(&mut self.netlink, &at)?;
+        let at_uplink = behind.map(|uplink| counters::read(&mut self.netlink, &uplink)).transpose()?;
+        let told = self.told(pool)?;
+        if let Some(at_uplink) = at_uplink {
+            told.count_behind(&mut all, &at_uplink);
+        }
         let framing = told.compiled.framing;
         // A number that is given again counts anew.
         told.tallies.retain(|number, _| told.order.contains(number));
         let tallies = &mut told.tallies;
         let count = |number: &u16| {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            tally.dropped += u64::from(counts.dropped_packets.wrapping_sub(tally.last_dropped));
+            tally.dropped += u64::from(since(tally.last_dropped, counts.dropped_packets));
             tally.last_dropped = counts.dropped_packets;
             let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
             Count {
@@ -273,6 +305,10 @@ impl Plane for Linux {
             }
         };
         Ok(told.order.iter().map(count).collect())
+    }
+
+    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
+        Some(self.pools.get(pool)?.stage.as_ref()?.behind)
     }
 
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
@@ -287,6 +323,12 @@ impl Plane for Linux {
         self.classifier = None;
         taps
     }
+}
+
+/// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
+/// anew, which happens long before.
+fn since(last: u32, now: u32) -> u32 {
+    if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
 }
 
 /// The classifier, which is loaded when it is first needed.

@@ -2,8 +2,9 @@
 //! program (`bpf/classify.bpf.c`) at the ingress of each guest's interface on the host (tap, veth).
 //!
 //! The class is written to `skb->priority`, which HTB takes for a classid where its major is the qdisc's. That
-//! survives a bridge, an Open vSwitch and an IFB; it does **not** survive routing (the kernel sets it from the packet's
-//! TOS) nor a firewall bridge's veth: there the packets must be led through an IFB ([`Tenant::redirect`]).
+//! survives a bridge, an Open vSwitch and an IFB. Routing (the kernel sets it from the packet's TOS) and a firewall
+//! bridge's veth lose it; `skb->tc_index`, where its number is written, too, they leave alone, and the program at the
+//! uplink ([`Leave`]) takes it from there. Packets can be led through an IFB ([`Tenant::redirect`]).
 //!
 //! What guests **receive** is told apart at the uplink's ingress, by destination address ([`Receive`]).
 //!
@@ -36,13 +37,15 @@ mod uplink;
 mod tests;
 
 pub use counters::Counts;
-pub use uplink::Receive;
+pub use uplink::{Leave, Receive};
 
 /// Interfaces that one classifier takes (`max_entries` of its maps).
 pub const MOST: usize = 16_383;
 
 const CHECK_ADDRESS: u32 = 1;
 const REDIRECT: u32 = 2;
+/// What a classid has of a number.
+const NUMBERS: u32 = 0x3fff;
 /// Bytes of `struct tenant`.
 const TENANT: usize = 28;
 
@@ -221,6 +224,8 @@ impl Classifier {
     }
 
     fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {
+        let (number, led) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
+        self.update(device, "led", &number.to_ne_bytes(), &led.to_ne_bytes())?;
         self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, way))
     }
 

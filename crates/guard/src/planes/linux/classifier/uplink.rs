@@ -12,10 +12,34 @@ use super::{Classifier, Way, map, tcx_or_clsact};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
+/// Bytes of `struct leaver`.
+pub(super) const LEAVER: usize = 12;
 /// Bytes of `struct receiver`.
 pub(super) const RECEIVER: usize = 12;
 /// Bytes of `struct destination`.
 pub(super) const DESTINATION: usize = 12;
+
+/// How packets that leave by an uplink are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leave {
+    /// Class of the host's own.
+    pub host: u32,
+    /// Where what guests send was queued in an IFB before: the class of all that comes from there, and the IFB's index.
+    /// Without it, each guest has a class of its own here.
+    pub stage: Option<(u32, u32)>,
+}
+
+impl Leave {
+    /// `struct leaver`.
+    pub(super) fn encode(&self) -> [u8; LEAVER] {
+        let (class, through) = self.stage.unwrap_or_default();
+        let mut bytes = [0; LEAVER];
+        for (at, value) in [(0, self.host), (4, class), (8, through)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+}
 
 /// What is done with the packets that arrive at an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,25 +76,25 @@ pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
 }
 
 impl Classifier {
-    /// Says what class the host's own traffic is of that leaves by an uplink, and attaches the program there that
-    /// tells it from what came in somewhere; whether that changed anything.
+    /// Says which classes packets are of that leave by an uplink, and attaches the program there that tells the host's own
+    /// from what came in somewhere; whether it had to be attached.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
-        tcx_or_clsact(|way| self.attach_uplink_by(netlink, device, host, way))
+    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, told: Leave) -> Result<bool> {
+        tcx_or_clsact(|way| self.attach_uplink_by(netlink, device, told, way))
     }
 
     /// As [`Classifier::attach_uplink`], in this way.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
+    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, told: Leave, way: Way) -> Result<bool> {
         let there = self.uplinks.get(&(device.index, Point::Leaves)).is_some_and(|(_, attached)| attached.is_there());
         if !there {
             self.detach_uplink(netlink, device)?;
         }
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &told.encode())?;
         if !there {
             self.hang(netlink, device, way, Point::Leaves)?;
         }

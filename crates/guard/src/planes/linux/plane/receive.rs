@@ -16,7 +16,7 @@ const QUEUE_PACKETS: u32 = 1000;
 
 impl Linux {
     pub(super) fn receive(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<usize, PlaneError> {
-        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
+        let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
@@ -27,6 +27,8 @@ impl Linux {
         let told = Told {
             uplink: uplink.clone(),
             at: at.clone(),
+            stage: None,
+            seats: pool.seats.clone(),
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
