@@ -14,4 +14,7 @@ pub mod core;
 pub mod daemon;
 pub mod desired;
 pub mod keep;
+pub mod manager;
 pub mod planes;
+pub mod rates;
+pub mod source;
