@@ -2,10 +2,11 @@
 //! at all; the interfaces that come and go; a change that is taken back unless somebody confirms it; what is known.
 //! The loop is a thread of its own ([`crate::daemon`]); whoever calls here holds up nobody but the next one who calls.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vmio_model::policy::{Links, Loaded, Policy, PolicyError};
+use vmio_model::policy::assign::{Interface, assign};
+use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError};
 use vmio_model::problem::Problem;
 
 use crate::core::{Core, CoreError};
@@ -182,12 +183,12 @@ impl Manager {
     /// # Errors
     /// When the plane cannot hold it, or fails.
     pub fn see(&mut self, seen: Seen) -> Result<(), ManagerError> {
-        let new = seen.found.iter().any(|f| !self.found.iter().any(|old| old.interface.index == f.interface.index));
+        let before = self.limited();
         let done = self.daemon()?.see(interfaces_of(&seen.found))?;
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
         self.found = seen.found;
-        if let Some(told) = seen.told.filter(|_| new) {
+        if let Some(told) = seen.told.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
             self.appeared.push(told.elapsed());
             if self.appeared.len() > APPEARED {
@@ -195,6 +196,13 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// Interfaces that are in a class, by index.
+    fn limited(&self) -> BTreeSet<u32> {
+        let policy = &self.read.loaded.policy;
+        let all = self.found.iter().map(|found| &found.interface);
+        all.filter(|interface| assign(policy, interface).is_some()).map(|interface| interface.index).collect()
     }
 
     /// That looking failed.
@@ -324,6 +332,22 @@ impl Manager {
             trouble: self.trouble.as_deref().or(status.trouble.as_deref()),
             refused: self.refused.as_deref(),
         }))
+    }
+
+    /// Counts each change since the start.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Interfaces that have a class, of what they send or else of what they receive.
+    pub fn seated(&self) -> BTreeMap<String, String> {
+        let policy = &self.read.loaded.policy;
+        let class = |interface: &Interface| {
+            let entry = assign(policy, interface)?.entry;
+            Direction::ALL.into_iter().find_map(|direction| entry.class_in(direction)).map(str::to_owned)
+        };
+        let all = self.found.iter().map(|found| &found.interface);
+        all.filter_map(|interface| Some((interface.name.clone(), class(interface)?))).collect()
     }
 
     /// The policy in force.

@@ -36,6 +36,8 @@ const TURN: Duration = Duration::from_millis(200);
 pub struct Source {
     netlink: Netlink,
     guests: Box<dyn Guests>,
+    /// Those of the last look.
+    known: Vec<Behind>,
 }
 
 impl Source {
@@ -44,7 +46,7 @@ impl Source {
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
-        Ok(Source { netlink: Netlink::open()?, guests })
+        Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new() })
     }
 
     /// What is there now.
@@ -52,11 +54,21 @@ impl Source {
     /// # Errors
     /// When the kernel refuses.
     pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
+        self.known = self.guests.look();
+        self.glance(uplinks)
+    }
+
+    /// What is there now, with the guests of the look before: most of a look's time goes into guests.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn glance(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
         let links = links::all(&mut self.netlink)?;
-        let guests = self.guests.look();
-        let namespaces = self.namespaces(&links, &guests)?;
-        let addresses = self.addresses(&links)?;
-        Ok(interfaces::found(&links, &guests, &namespaces, &addresses, &way::Host::here(), uplinks))
+        let guests = std::mem::take(&mut self.known);
+        let namespaces = self.namespaces(&links, &guests);
+        self.known = guests;
+        let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
+        Ok(interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks))
     }
 
     /// Names of the namespaces that interfaces lead to, by the numbers that the kernel has for them here.
@@ -143,6 +155,11 @@ impl Watch {
             let mut told = None;
             let mut looked: Option<Instant> = None;
             while !ended.load(Ordering::Relaxed) {
+                if told.is_some() {
+                    // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
+                    let found = source.glance(&uplinks);
+                    uplinks = tell(found.map(|found| Seen { found, told }));
+                }
                 if told.is_some() || looked.is_none_or(|at| at.elapsed() >= LOOK) {
                     let found = source.look(&uplinks);
                     uplinks = tell(found.map(|found| Seen { found, told }));
