@@ -9,6 +9,7 @@ mod root_budget;
 mod root_device;
 mod root_faults;
 mod root_hostile_place;
+mod root_package;
 mod root_places;
 mod root_scan;
 mod root_silent;
