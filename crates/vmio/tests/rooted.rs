@@ -8,6 +8,7 @@ mod help;
 mod root_budget;
 mod root_device;
 mod root_faults;
+mod root_guard;
 mod root_hostile_place;
 mod root_package;
 mod root_places;
