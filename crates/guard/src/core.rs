@@ -3,7 +3,7 @@
 //!
 //! A new policy, or interfaces that come and go, are put in force as a whole or not at all: what is to be in force is
 //! found first, and refused before anything is touched; when the plane fails on the way, what was in force before is
-//! put back.
+//! put back. What an earlier guard has left in force stays until the first policy is, and also where that fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +37,12 @@ pub enum CoreError {
         /// Why it could not be put back.
         back: PlaneError,
     },
+    /// The plane failed at the first policy, where an earlier guard's was in force.
+    #[error(
+        "{0}; what an earlier vmio guard had put in force stays as far as it was not replaced yet; start again, or `vmio guard \
+         undo` takes all limits off"
+    )]
+    Inherited(PlaneError),
     /// The plane failed at what was in force.
     #[error("{0}")]
     Plane(#[from] PlaneError),
@@ -86,6 +92,8 @@ pub struct Core<P> {
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
+    /// Whether an earlier owner's limits are in force, and none of this one's.
+    inherited: bool,
 }
 
 impl<P: Plane> Core<P> {
@@ -93,7 +101,8 @@ impl<P: Plane> Core<P> {
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails.
-    pub fn start(plane: P, policy: Policy, interfaces: Vec<Interface>) -> Result<Core<P>, CoreError> {
+    pub fn start(mut plane: P, policy: Policy, interfaces: Vec<Interface>) -> Result<Core<P>, CoreError> {
+        let inherited = plane.inherits()?;
         let mut core = Core {
             plane,
             policy: policy.clone(),
@@ -101,6 +110,7 @@ impl<P: Plane> Core<P> {
             numbers: Numbers::default(),
             desired: Desired::default(),
             running: BTreeMap::new(),
+            inherited,
         };
         core.change(policy, interfaces)?;
         Ok(core)
@@ -136,6 +146,9 @@ impl<P: Plane> Core<P> {
             running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool)));
         }
         if let Err(failed) = put(&mut self.plane, &next, &running) {
+            if self.inherited {
+                return Err(CoreError::Inherited(failed));
+            }
             return Err(match put(&mut self.plane, &self.desired, &self.running) {
                 Ok(_) => {
                     self.running.values_mut().for_each(|r| r.looked = false);
@@ -144,6 +157,7 @@ impl<P: Plane> Core<P> {
                 Err(back) => CoreError::Torn { failed, back },
             });
         }
+        self.inherited = false;
         self.running = running;
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, interfaces, numbers, next);
         Ok(())
@@ -212,6 +226,11 @@ impl<P: Plane> Core<P> {
         &self.desired
     }
 
+    /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
+    pub fn notes(&self) -> Vec<String> {
+        self.desired.notes.iter().cloned().chain(self.plane.notes()).collect()
+    }
+
     /// Limits that the loop has set in a pool.
     pub fn in_force(&self, key: &PoolKey) -> Option<&InForce> {
         Some(self.running.get(key)?.control.in_force())
@@ -222,7 +241,7 @@ impl<P: Plane> Core<P> {
         &mut self.plane
     }
 
-    /// Ends the core and leaves all limits in force, as far as the plane can outlive its process.
+    /// Ends the core and leaves all limits in force, as far as the plane outlives its process.
     pub fn leave(mut self) {
         self.plane.leave();
     }

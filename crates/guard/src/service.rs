@@ -122,7 +122,7 @@ impl Service {
         // Whose uplinks these are is not known yet: what leads to them is seen by the first look of the thread.
         let found = source.look(&BTreeSet::new())?;
         drop(source);
-        let (plane, options) = (self.plane, Options { takeover: self.takeover });
+        let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
         let manager = Manager::start(Start {
             texts: self.texts,
             keeper,

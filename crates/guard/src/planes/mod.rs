@@ -7,6 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, PoolKey};
+use crate::keep::Keeper;
 
 pub mod fake;
 pub mod linux;
@@ -31,10 +32,19 @@ pub struct Entry {
 }
 
 /// How a plane is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What others have put in its place is replaced, where it can be put back as it was.
     pub takeover: bool,
+    /// Where it is written down what cannot be found by looking. With one that is gone with its process, what a plane puts
+    /// in force may go with it, too.
+    pub keeper: Keeper,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { takeover: false, keeper: Keeper::memory() }
+    }
 }
 
 /// Puts programs in force.
@@ -56,9 +66,21 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
-    /// It is about to go, and what is in force is to stay.
+    /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
+    /// what is desired beside it.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(false)
+    }
+    /// What deserves a word about how it holds things, or what it could not know when it took them off.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// It is about to go, and what is in force is to stay. Dropped without, it may stay as well.
     fn leave(&mut self) {}
-    /// Takes off all that it put on.
+    /// Takes off all that it or an earlier one put on.
     ///
     /// # Errors
     /// When something stays.
@@ -93,6 +115,12 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         (**self).counts(pool)
+    }
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        (**self).inherits()
+    }
+    fn notes(&self) -> Vec<String> {
+        (**self).notes()
     }
     fn leave(&mut self) {
         (**self).leave();

@@ -8,19 +8,23 @@ use vmio_model::policy::Direction;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
+use super::book::Book;
 use super::classifier::{Classifier, Tenant};
-use super::htb::{self, Foreign, Numbers, Tree};
+use super::htb::{self, Numbers};
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Count, Entry, Plane, PlaneError};
+use crate::planes::{Count, Entry, Options, Plane, PlaneError};
 
 mod receive;
+mod sweep;
+
+use sweep::{Past, put};
 
 /// Its entry.
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
-    open: |options| Ok(Box::new(Linux::open(options.takeover)?)),
+    open: |options| Ok(Box::new(Linux::with(&options)?)),
 };
 
 /// Linux' queues in the network namespace of the thread that opened it.
@@ -30,6 +34,7 @@ pub struct Linux {
     /// Loaded when the first interface needs it.
     classifier: Option<Classifier>,
     takeover: bool,
+    past: Past,
     pools: BTreeMap<PoolKey, Told>,
 }
 
@@ -48,8 +53,6 @@ struct Told {
     order: Vec<u16>,
     /// Interfaces with the classifier, and what it was told of them.
     tenants: BTreeMap<Device, Tenant>,
-    /// What had to go for it.
-    replaced: Option<Foreign>,
     /// By number.
     tallies: BTreeMap<u16, Tally>,
 }
@@ -69,18 +72,22 @@ impl From<Error> for PlaneError {
 
 impl Linux {
     /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
-    /// replaced where it can be put back as it was.
+    /// replaced where it can be put back as it was. Its programs end with the process.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(takeover: bool) -> Result<Linux, PlaneError> {
-        let netlink = Netlink::open()?;
-        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new() })
+        Linux::with(&Options { takeover, ..Options::default() })
     }
 
-    /// Another's qdiscs that had to go, by uplink: what a journal keeps.
-    pub fn replaced(&self) -> impl Iterator<Item = (&Device, &Foreign)> {
-        self.pools.values().filter_map(|told| Some((&told.uplink, told.replaced.as_ref()?)))
+    /// As [`Linux::open`]; with a ledger that outlives the process what is put in force does, too.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket, or the ledger makes no sense.
+    pub fn with(options: &Options) -> Result<Linux, PlaneError> {
+        let netlink = Netlink::open()?;
+        let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
+        Ok(Linux { netlink, classifier: None, takeover: options.takeover, past, pools: BTreeMap::new() })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -93,20 +100,19 @@ impl Linux {
         let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
         let numbers = numbers(&pool.seats)?;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, replaced, tallies) =
-            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies));
-        let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
+        let (mut tenants, tallies) = before.map_or_else(Default::default, |told| (told.tenants, told.tallies));
+        let put = put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers, self.takeover);
         let mut changes = 0;
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
             let host = htb::classid(HOST_NUMBER);
-            let classifier = loaded(&mut self.classifier)?;
+            let classifier = self.past.loaded(&mut self.classifier)?;
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, host)?);
             changes += self.classify(&pool.seats, compiled.framing, &mut tenants)?;
-            Ok(applied.replaced)
+            Ok(())
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
-        let told = |replaced: Option<Foreign>| Told {
+        let told = Told {
             at: uplink.clone(),
             uplink,
             compiled: compiled.clone(),
@@ -115,19 +121,10 @@ impl Linux {
             tallies,
             order,
             tenants,
-            replaced,
         };
         // What was reached is kept also when something failed: it is what there is to take off.
-        match done {
-            Ok(now) => {
-                self.pools.insert(pool.key.clone(), told(replaced.or(now)));
-                Ok(changes)
-            }
-            Err(error) => {
-                self.pools.insert(pool.key.clone(), told(replaced));
-                Err(error.into())
-            }
-        }
+        self.pools.insert(pool.key.clone(), told);
+        done.map(|()| changes).map_err(PlaneError::from)
     }
 
     /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
@@ -163,7 +160,7 @@ impl Linux {
                 framing,
             };
             there.insert(link.device.clone());
-            let classifier = loaded(&mut self.classifier)?;
+            let classifier = self.past.loaded(&mut self.classifier)?;
             if tenants.get(&link.device) == Some(&tenant) && classifier.is_attached(&link.device) {
                 continue;
             }
@@ -173,7 +170,9 @@ impl Linux {
         }
         let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
         for device in gone {
-            if let Some(classifier) = &mut self.classifier {
+            // One that was renamed has it under its new name.
+            let renamed = there.iter().any(|now| now.index == device.index);
+            if let Some(classifier) = self.classifier.as_mut().filter(|_| !renamed) {
                 classifier.detach(&mut self.netlink, &device)?;
             }
             tenants.remove(&device);
@@ -188,16 +187,10 @@ impl Linux {
             if key.direction == Direction::GuestRx {
                 return self.receive_no_more(&told);
             }
-            // Gone with its interface.
-            match links::look(&mut self.netlink, &told.uplink.name)? {
-                Some(link) if link.device == told.uplink => {
-                    if let Some(classifier) = &mut self.classifier {
-                        classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
-                    }
-                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref()).map(|_| ())
-                }
-                _ => Ok(()),
+            if let Some(classifier) = &mut self.classifier {
+                classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
             }
+            self.take_off(told.uplink.index).map(|_| ())
         });
         match done {
             Ok(()) => Ok(1),
@@ -219,6 +212,7 @@ impl Plane for Linux {
     }
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        self.begin_past(!desired.pools.is_empty())?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -227,6 +221,10 @@ impl Plane for Linux {
         }
         for pool in &desired.pools {
             changes += self.pool(pool)?;
+        }
+        changes += self.settle()?;
+        if desired.pools.is_empty() {
+            self.past.book.end()?;
         }
         Ok(changes)
     }
@@ -240,7 +238,7 @@ impl Plane for Linux {
             leaf.ceil_bps = (*cap).max(leaf.rate_bps);
         }
         let (at, numbers) = (told.at.clone(), told.numbers.clone());
-        put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
+        put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, takeover)?;
         self.told(pool)?.hierarchy = hierarchy;
         Ok(())
     }
@@ -269,31 +267,26 @@ impl Plane for Linux {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
-        while let Some(key) = self.pools.keys().next().cloned() {
-            self.remove(&key)?;
+        self.begin_past(false)?;
+        let mut done = Ok(0);
+        while let (Ok(_), Some(key)) = (&done, self.pools.keys().next().cloned()) {
+            done = self.remove(&key);
         }
+        // Whatever that came to: what is left is found by looking.
         self.classifier = None;
-        Ok(())
+        self.pools.clear();
+        let swept = self.sweep();
+        done.and(swept.map_err(PlaneError::from))?;
+        Ok(self.past.book.end()?)
     }
-}
 
-/// The classifier, which is loaded when it is first needed.
-fn loaded(classifier: &mut Option<Classifier>) -> Result<&mut Classifier, Error> {
-    match classifier {
-        Some(classifier) => Ok(classifier),
-        none => Ok(none.insert(Classifier::load()?)),
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(self.pools.is_empty() && self.finds()?)
     }
-}
 
-fn put(
-    netlink: &mut Netlink,
-    uplink: &Device,
-    hierarchy: &Hierarchy,
-    numbers: &Numbers,
-    takeover: bool,
-) -> Result<htb::Applied, Error> {
-    let tree = Tree::wanted(hierarchy, numbers)?;
-    htb::put(netlink, uplink, &tree, takeover)
+    fn notes(&self) -> Vec<String> {
+        self.past.notes.clone()
+    }
 }
 
 fn numbers(seats: &[Seated]) -> Result<Numbers, Error> {
