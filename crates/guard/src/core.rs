@@ -3,7 +3,7 @@
 //!
 //! A new policy, or interfaces that come and go, are put in force as a whole or not at all: what is to be in force is
 //! found first, and refused before anything is touched; when the plane fails on the way, what was in force before is
-//! put back.
+//! put back. What an earlier guard has left in force stays until the first policy is, and also where that fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,6 +39,12 @@ pub enum CoreError {
         /// Why it could not be put back.
         back: PlaneError,
     },
+    /// The plane failed at the first policy, where an earlier guard's was in force.
+    #[error(
+        "{0}; what an earlier vmio guard had put in force stays as far as it was not replaced yet; start again, or `vmio guard \
+         undo` takes all limits off"
+    )]
+    Inherited(PlaneError),
     /// The plane failed at what was in force.
     #[error("{0}")]
     Plane(#[from] PlaneError),
@@ -105,6 +111,8 @@ pub struct Core<P> {
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
+    /// Whether an earlier owner's limits are in force, and none of this one's.
+    inherited: bool,
 }
 
 impl<P: Plane> Core<P> {
@@ -112,7 +120,8 @@ impl<P: Plane> Core<P> {
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
-    pub fn start(plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+    pub fn start(mut plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+        let inherited = plane.inherits()?;
         let mut core = Core {
             plane,
             policy: policy.clone(),
@@ -120,6 +129,7 @@ impl<P: Plane> Core<P> {
             numbers: Numbers::default(),
             desired: Desired::default(),
             running: BTreeMap::new(),
+            inherited,
         };
         core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
@@ -156,6 +166,9 @@ impl<P: Plane> Core<P> {
             running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool)));
         }
         if let Err(failed) = put(&mut self.plane, &next, &running) {
+            if self.inherited {
+                return Err(CoreError::Inherited(failed));
+            }
             return Err(match put(&mut self.plane, &self.desired, &self.running) {
                 Ok(_) => {
                     self.running.values_mut().for_each(|r| r.looked = false);
@@ -164,6 +177,7 @@ impl<P: Plane> Core<P> {
                 Err(back) => CoreError::Torn { failed, back },
             });
         }
+        self.inherited = false;
         self.running = running;
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
@@ -245,6 +259,11 @@ impl<P: Plane> Core<P> {
         &self.desired
     }
 
+    /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
+    pub fn notes(&self) -> Vec<String> {
+        self.desired.notes.iter().cloned().chain(self.plane.notes()).collect()
+    }
+
     /// Limits that the loop has set in a pool.
     pub fn in_force(&self, key: &PoolKey) -> Option<&InForce> {
         Some(self.running.get(key)?.control.in_force())
@@ -255,7 +274,7 @@ impl<P: Plane> Core<P> {
         &mut self.plane
     }
 
-    /// Ends the core and leaves all limits in force, as far as the plane can outlive its process.
+    /// Ends the core and leaves all limits in force, as far as the plane outlives its process.
     pub fn leave(mut self) {
         self.plane.leave();
     }

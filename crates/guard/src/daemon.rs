@@ -21,7 +21,7 @@ const WAITING: usize = 64;
 pub struct Status {
     /// Each pool that is in force.
     pub pools: Vec<PoolStatus>,
-    /// What deserves a word: interfaces that two entries mean, or that cannot be held.
+    /// What deserves a word: interfaces that two entries mean or that cannot be held, and what the plane has to say.
     pub notes: Vec<String>,
     /// Ends of periods so far.
     pub ticks: u64,
@@ -191,7 +191,7 @@ impl<P: Plane> Turn<P> {
                 }
                 Ok(Asked::Status(tell)) => {
                     let pools = self.core.status();
-                    let notes = self.core.desired().notes.clone();
+                    let notes = self.core.notes();
                     let status = match pools {
                         Ok(pools) => Status { pools, notes, ..self.status.clone() },
                         Err(e) => Status { notes, trouble: Some(e.to_string()), ..self.status.clone() },

@@ -10,9 +10,14 @@
 // What is tested is set up by other means; the build without tests is held to clippy.toml all the same.
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
+pub mod api;
 pub mod core;
 pub mod daemon;
 pub mod desired;
 pub mod found;
 pub mod keep;
+pub mod manager;
 pub mod planes;
+pub mod rates;
+pub mod service;
+pub mod source;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::Holder;
 use crate::common::{apart, nic, run, until};
@@ -13,7 +15,7 @@ use vmio_guard::core::{Core, HeldStatus};
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
 use vmio_guard::keep::Keeper;
-use vmio_guard::planes::linux::tap::{self, Held, UNLIMITED};
+use vmio_guard::planes::linux::tap::{self, UNLIMITED};
 use vmio_guard::planes::linux::{Linux, links};
 use vmio_guard::planes::{Options, Plane};
 use vmio_model::holding::{Waits, Way, send_buffer_bytes};
@@ -44,12 +46,17 @@ fn found(bed: &mut Bed, pids: &[u32]) -> Found {
     let index = links::find(&mut bed.netlink, "t1").unwrap().index;
     let macs = vec!["02:00:00:00:01:01".to_owned()];
     let interface = Interface { index, name: "t1".into(), macs, ..Interface::default() };
-    Found { nic: Some(nic("virtio-net", "tap")), way: OPEN, pids: pids.to_vec(), ..interface.into() }
+    Found {
+        nic: Some(nic("virtio-net", "tap")),
+        ways: [("u0".to_owned(), OPEN)].into(),
+        pids: pids.to_vec(),
+        ..interface.into()
+    }
 }
 
 fn start(keeper: &Keeper, text: &str, there: Vec<Found>) -> Core<Linux> {
     let options = Options { keeper: keeper.clone(), ..Options::default() };
-    Core::start(Linux::open(options).unwrap(), policy(text), there).unwrap()
+    Core::start(Linux::with(&options).unwrap(), policy(text), there).unwrap()
 }
 
 fn status(core: &mut Core<Linux>) -> HeldStatus {
@@ -64,7 +71,13 @@ fn held(core: &mut Core<Linux>, bytes: u32) {
 }
 
 fn written(keeper: &Keeper) -> Vec<u32> {
-    keeper.part("taps").live::<Held>().unwrap().into_iter().map(|(_, held)| held.bytes).collect()
+    keeper
+        .part("taps")
+        .live::<Value>()
+        .unwrap()
+        .into_iter()
+        .map(|(_, entry)| entry["held"]["bytes"].as_u64().unwrap() as u32)
+        .collect()
 }
 
 /// Packets dropped in the tap's class while it floods, and how often the process was told to wait.
@@ -160,7 +173,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         held(&mut core, bytes);
         core.leave();
         // Undone without a policy.
-        Linux::open(Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
+        Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
         assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED], Vec::new()));
 
         // What somebody else sets meanwhile is told, left alone, and nobody else's trouble.
@@ -192,7 +205,7 @@ fn a_queue_that_is_switched_off_is_told_and_undone_later() {
         assert!(said.contains("tap t1: 1 of its queues"), "{said}");
         assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED, bytes], vec![bytes]));
         holder.tell("on 1");
-        Linux::open(Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
+        Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
         assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED; 2], Vec::new()));
     });
 }

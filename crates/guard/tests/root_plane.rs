@@ -12,7 +12,7 @@ use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
 use vmio_guard::planes::linux::{Linux, htb};
-use vmio_guard::planes::{Count, Options, Plane};
+use vmio_guard::planes::{Count, Plane};
 use vmio_model::allocate::Member;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
@@ -127,7 +127,7 @@ fn a_policy_is_in_force_and_off_again() {
         let mut bed = bed(3);
         let uplink = bed.uplink.clone();
         let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let mut core = Core::start(Linux::open(Options::default()).unwrap(), policy(POLICY), interfaces(&bed)).unwrap();
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&bed)).unwrap();
         let names: Vec<&str> = core.desired().pools[0].seats.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, MEMBERS);
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
@@ -175,8 +175,7 @@ fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
         ]);
         // Of the two tenants one is in the policy.
         let mut core =
-            Core::start(Linux::open(Options::default()).unwrap(), policy(POLICY), interfaces(&bed)[..1].to_vec())
-                .unwrap();
+            Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&bed)[..1].to_vec()).unwrap();
         let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<u64>>();
         let grew = |core: &mut Core<Linux>, send: &dyn Fn()| {

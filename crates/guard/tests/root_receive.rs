@@ -13,7 +13,7 @@ use crate::root_plane::{interfaces, policy};
 use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::planes::linux::{Linux, ifb, links};
-use vmio_guard::planes::{Count, Options, Plane};
+use vmio_guard::planes::{Count, Plane};
 use vmio_model::policy::Direction;
 
 /// Of 95 Mbit/s: t1 has a maximum; t2 may have all.
@@ -64,7 +64,7 @@ pub fn rx() -> PoolKey {
 }
 
 pub fn start(bed: &Bed, text: &str) -> Core<Linux> {
-    Core::start(Linux::open(Options::default()).unwrap(), policy(text), interfaces(bed)).unwrap()
+    Core::start(Linux::open(false).unwrap(), policy(text), interfaces(bed)).unwrap()
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {

@@ -12,9 +12,9 @@ use crate::common::{apart, run};
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
 use vmio_guard::core::Core;
+use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::classifier::{Classifier, Leave, Receive, Way};
 use vmio_guard::planes::linux::{Linux, htb, ifb, links};
-use vmio_guard::planes::{Options, Plane};
 
 /// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
 fn put_back_and_off_again(theirs: bool) {
@@ -118,8 +118,7 @@ fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
         let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
         let name = format!("vmiorx{:x}", uplink.index);
         run(&[&format!("ip link add {name} type ifb")]);
-        let refused =
-            Core::start(Linux::open(Options::default()).unwrap(), policy(LIMITED), interfaces(&bed)).err().unwrap();
+        let refused = Core::start(Linux::open(false).unwrap(), policy(LIMITED), interfaces(&bed)).err().unwrap();
         assert!(refused.to_string().contains(&name), "{refused}");
         assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
         assert!(links::look(&mut bed.netlink, &name).unwrap().is_some_and(|link| !link.up), "left alone");

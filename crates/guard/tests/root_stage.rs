@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
 
+use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use vmio_guard::desired::{GUESTS_NUMBER, PoolKey};
 use vmio_guard::found::Found;
 use vmio_guard::planes::linux::counters::{self, Counts};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
-use vmio_guard::planes::{Count, Options, Plane};
+use vmio_guard::planes::{Count, Plane};
 use vmio_model::holding::{Queue, Waits, Way};
 use vmio_model::policy::Direction;
 
@@ -53,13 +54,17 @@ fn tx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
 }
 
+fn by(way: Way) -> BTreeMap<String, Way> {
+    [("u0".to_owned(), way)].into()
+}
+
 fn behind_a_firewall(there: Vec<Found>) -> Vec<Found> {
-    let one = |found| Found { nic: Some(nic("virtio-net", "tap")), way: FIREWALL, ..found };
+    let one = |found| Found { nic: Some(nic("virtio-net", "tap")), ways: by(FIREWALL), ..found };
     there.into_iter().map(one).collect()
 }
 
 fn start(text: &str, there: Vec<Found>) -> Core<Linux> {
-    Core::start(Linux::open(Options::default()).unwrap(), policy(text), there).unwrap()
+    Core::start(Linux::open(false).unwrap(), policy(text), there).unwrap()
 }
 
 fn counts(core: &mut Core<Linux>) -> Vec<Count> {
@@ -198,7 +203,7 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
         if firewall {
             // At the uplink they are not the tap's any more, whatever its send buffer.
             let open = Way { bridge_netfilter: Some(false), routed: Some(false) };
-            core.see(there.into_iter().map(|found| Found { way: open, ..found }).collect()).unwrap();
+            core.see(there.into_iter().map(|found| Found { ways: by(open), ..found }).collect()).unwrap();
             held(&mut core);
             let (dropped, again) = flooded(&mut core);
             assert!(dropped > 0 && again == 0, "{dropped} dropped, told to wait {again} times");

@@ -218,7 +218,16 @@ impl Policy {
     /// Every problem in all files at once. Where a text is no TOML, only what can be said without
     /// it: its syntax, and the other files' own keys and values.
     pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
-        check::read(files, links)
+        check::read(files, None, links)
+    }
+
+    /// As [`Policy::read`], with another text over the files: what it says of a class that they know goes before what
+    /// they say (`vmio guard set`). It says nothing else.
+    ///
+    /// # Errors
+    /// As [`Policy::read`]; those of what is over the files come last.
+    pub fn read_under(files: &[(&str, &str)], over: (&str, &str), links: &Links) -> Result<Loaded, PolicyError> {
+        check::read(files, Some(over), links)
     }
 
     /// The entry that matches what an interface is known by.

@@ -52,6 +52,21 @@ fn good(name: &str) -> Policy {
 
 /// As written, else with preamble and gap on what the kernel shows as a physical port.
 #[test]
+fn what_is_said_over_the_files_goes_before_them() {
+    let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"100Mbit\"\nmax = \"200Mbit\"\n";
+    let under = |over: &str| Policy::read_under(&[("guard.toml", text)], ("guard set", over), &Links::default());
+    let policy = under("[class.gold]\nmax = \"500Mbit\"\n[class.host]\nmin = \"50Mbit\"\n").unwrap().policy;
+    let gold = policy.class("gold");
+    assert_eq!((gold.min, gold.max), (Some(100_000_000), Some(500_000_000)));
+    assert_eq!(policy.class("host").min, Some(50_000_000));
+    let refused = |over: &str| under(over).unwrap_err().to_string();
+    let unknown = refused("[class.gald]\nmax = \"1Mbit\"\n");
+    assert!(unknown.contains("guard set:2") && unknown.contains("did you mean `gold`"), "{unknown}");
+    assert!(refused("[uplink.eth0]\ncapacity = \"2Gbit\"\n").contains("only classes"), "a link is no class");
+    assert!(refused("[class.gold]\nmin = \"300Mbit\"\n").contains("200 Mbit/s"), "checked together with the files");
+}
+
+#[test]
 fn framing_is_written_or_seen() {
     let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[uplink.eth1]\ncapacity = \"1Gbit\"\nframing = \"none\"\n\
                 [uplink.br0]\ncapacity = \"1Gbit\"\nframing = \"ethernet\"\n[uplink.br1]\ncapacity = \"1Gbit\"\n";

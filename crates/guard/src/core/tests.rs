@@ -183,6 +183,25 @@ fn a_plane_of_limits_is_told_rates_that_keep_minima() {
     assert!(caps[1] == 60 * M && caps[2] >= 40 * M, "{caps:?}");
 }
 
+/// Nothing can put back what an earlier guard's policy was, so nothing takes it off either.
+#[test]
+fn what_an_earlier_guard_left_is_not_taken_off_by_a_start_that_fails() {
+    let fail = |earlier| {
+        let mut plane = Fake::new(Abilities::HTB);
+        plane.earlier = earlier;
+        plane.fail_after(1);
+        Core::start(plane, policy(POLICY), vec![tap(1), web1()]).err().unwrap()
+    };
+    assert!(matches!(fail(false), CoreError::PutBack(_)));
+    assert!(matches!(fail(true), CoreError::Inherited(_)));
+    let mut plane = Fake::new(Abilities::HTB);
+    plane.earlier = true;
+    let mut core = Core::start(plane, policy(POLICY), vec![tap(1)]).unwrap();
+    core.plane().fail_after(0);
+    let later = core.reload(policy(&POLICY.replace("100Mbit", "200Mbit"))).unwrap_err();
+    assert!(matches!(later, CoreError::PutBack(_)), "{later}");
+}
+
 /// Counters that a daemon recorded give the same limits when they are played to the loop alone.
 #[test]
 fn recorded_counters_replayed_give_the_same_limits() {

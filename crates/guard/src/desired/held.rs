@@ -35,16 +35,16 @@ pub(super) fn told<'a>(
     strictness: Strictness,
 ) -> Told<'a> {
     let mut told = Told::default();
-    let Some(uplink) = policy.uplinks.get(uplink) else { return told };
+    let Some(shared) = policy.uplinks.get(uplink) else { return told };
     // No interface of any kind: the compile step says so, of the pool.
     let nobody = direction == Direction::GuestRx && !plane.receive && strictness == Strictness::Policy;
     for matched in here {
         let (found, entry) = (matched.found, matched.entry);
         let class = entry.class_in(direction).unwrap_or_default();
-        let contract = policy.class(class).member(uplink.capacity);
-        let limit = if contract.over_max { uplink.capacity } else { contract.max.min(uplink.capacity) };
+        let contract = policy.class(class).member(shared.capacity);
+        let limit = if contract.over_max { shared.capacity } else { contract.max.min(shared.capacity) };
         let held = match &found.nic {
-            Some(nic) => holding(nic, found.way, plane, direction, limit),
+            Some(nic) => holding(nic, found.ways.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
             None => of_nobody(plane, direction),
         };
         if held.waits != Waits::None || nobody {

@@ -39,7 +39,7 @@ fn found(index: u32, name: &str, model: &str, backend: &str, way: Way) -> Found 
     let from = Provenance::Transcript { name: "test".into() };
     let nic = Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("g", "n"), from) };
     let interface = Interface { index, name: name.into(), ..Interface::default() };
-    Found { nic: Some(nic), way, pids: vec![7], ..interface.into() }
+    Found { nic: Some(nic), ways: [("eth0".to_owned(), way)].into(), pids: vec![7], ..interface.into() }
 }
 
 fn held(index: u32, way: Way) -> Found {

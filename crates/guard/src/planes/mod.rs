@@ -37,12 +37,12 @@ pub struct Entry {
 pub struct Options {
     /// What others have put in its place is replaced, where it can be put back as it was.
     pub takeover: bool,
-    /// Where what is changed is written down before.
+    /// Where it is written down what cannot be found by looking. With one that is gone with its process, what a plane puts
+    /// in force may go with it, too.
     pub keeper: Keeper,
 }
 
 impl Default for Options {
-    /// Nothing of others is replaced, and what is written down goes with the process.
     fn default() -> Options {
         Options { takeover: false, keeper: Keeper::memory() }
     }
@@ -77,9 +77,21 @@ pub trait Plane {
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
         None
     }
-    /// It is about to go, and what is in force is to stay.
+    /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
+    /// what is desired beside it.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(false)
+    }
+    /// What deserves a word about how it holds things, or what it could not know when it took them off.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// It is about to go, and what is in force is to stay. Dropped without, it may stay as well.
     fn leave(&mut self) {}
-    /// Takes off all that it put on.
+    /// Takes off all that it or an earlier one put on.
     ///
     /// # Errors
     /// When something stays.
@@ -129,6 +141,12 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)
+    }
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        (**self).inherits()
+    }
+    fn notes(&self) -> Vec<String> {
+        (**self).notes()
     }
     fn leave(&mut self) {
         (**self).leave();

@@ -15,6 +15,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 pub mod bed;
 pub mod holder;
+pub mod state;
 
 pub fn must_be_root() {
     assert!(rustix::process::geteuid().is_root(), "needs root: scripts/root-tests");
@@ -33,6 +34,18 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// As [`apart`], with a mount namespace of its own, where a bpffs is mounted if one is to be.
+pub fn apart_with_bpffs<T: Send>(mounted: bool, work: impl FnOnce() -> T + Send) -> T {
+    apart(|| {
+        // SAFETY: the thread's mounts alone, and with them its working directory.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        run(&["mount --make-rprivate /"]);
+        // One of the host's must not be seen.
+        run(&[if mounted { "mount -t bpf bpf /sys/fs/bpf" } else { "mount -t tmpfs none /sys/fs/bpf" }]);
+        work()
+    })
 }
 
 /// Another namespace, held by a descriptor.

@@ -17,11 +17,15 @@ const LISTED: usize = 20;
 /// Most steps in which patterns are compared with each other: well below a second.
 const MOST_STEPS: u64 = 50_000_000;
 
-pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError> {
-    let sources: Vec<Source<'_>> = files.iter().map(|(file, text)| Source::new(file, text)).collect();
+pub fn read(files: &[(&str, &str)], over: Option<(&str, &str)>, links: &Links) -> Result<Loaded, PolicyError> {
+    let all: Vec<(&str, &str)> = files.iter().chain(&over).copied().collect();
+    let sources: Vec<Source<'_>> = all.iter().map(|(file, text)| Source::new(file, text)).collect();
     let (mut draft, mut problems) = (Draft::default(), Vec::new());
-    for (index, source) in sources.iter().enumerate() {
+    for (index, source) in sources.iter().enumerate().take(files.len()) {
         parse::read(&mut draft, index, source, &mut problems);
+    }
+    if over.is_some() {
+        parse::read_over(&mut draft, files.len(), &sources[files.len()], &mut problems);
     }
     let mut check = Check { sources: &sources, draft: &draft, problems, warnings: Vec::new() };
     let policy = check.policy(links);
@@ -30,7 +34,7 @@ pub fn read(files: &[(&str, &str)], links: &Links) -> Result<Loaded, PolicyError
         check.wide(&policy);
     }
     let (mut problems, mut warnings) = (check.problems, check.warnings);
-    let number: BTreeMap<&str, usize> = files.iter().enumerate().rev().map(|(i, (file, _))| (*file, i)).collect();
+    let number: BTreeMap<&str, usize> = all.iter().enumerate().rev().map(|(i, (file, _))| (*file, i)).collect();
     for list in [&mut problems, &mut warnings] {
         list.sort_by_key(|p| (number.get(p.file.as_str()).copied(), p.line, p.column));
     }

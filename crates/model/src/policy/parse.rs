@@ -108,6 +108,52 @@ pub fn read(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut
     problems.append(&mut file.reader.problems);
 }
 
+/// Has what a text says of classes go before what the draft says of them.
+pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems: &mut Vec<Problem>) {
+    let mut over = Draft::default();
+    read(&mut over, index, source, problems);
+    let Draft { uplinks, classes, guard, entries, clashes, broken } = over;
+    draft.broken |= broken;
+    draft.clashes.extend(clashes);
+    let others = uplinks.values().map(|u| u.first.place()).chain(entries.iter().map(|e| e.here.place()));
+    let of_guard = guard.period.iter().map(At::place).chain(guard.allow_unenforced.iter().map(At::place));
+    for at in others.chain(of_guard) {
+        problems.push(source.problem(&at.span, "", "only classes can be changed over the files".to_owned()));
+    }
+    for (name, written) in classes {
+        if !draft.classes.contains_key(&name) && ![HOST, DEFAULT].contains(&name.as_str()) {
+            let first = written.first().map_or(0..0, |at| at.span);
+            let there: Vec<&str> = draft.classes.keys().map(String::as_str).collect();
+            let hint = hint(&name, &there);
+            problems.push(source.problem(&first, &format!("class.{name}"), format!("no file has such a class{hint}")));
+            continue;
+        }
+        draft.classes.entry(name).or_default().overlay(written);
+    }
+}
+
+impl ClassDraft {
+    /// Takes what another one says.
+    fn overlay(&mut self, over: ClassDraft) {
+        // Every key, so that a new one is not forgotten here.
+        let ClassDraft { priority, min, max, weight, reserve, over_max } = over;
+        self.priority = priority.or(self.priority.take());
+        self.min = min.or(self.min.take());
+        self.max = max.or(self.max.take());
+        self.weight = weight.or(self.weight.take());
+        self.reserve = reserve.or(self.reserve.take());
+        self.over_max = over_max.or(self.over_max.take());
+    }
+
+    /// Where the first thing stands that is said of it.
+    fn first(&self) -> Option<At<()>> {
+        let rates = self.min.iter().chain(&self.max).map(At::place);
+        let switches = self.reserve.iter().chain(&self.over_max).map(At::place);
+        let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
+        rates.chain(switches).chain(numbers).min_by_key(|at| at.span.start)
+    }
+}
+
 struct File<'a, 'd> {
     index: usize,
     reader: Reader<'a>,

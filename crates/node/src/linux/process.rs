@@ -142,9 +142,16 @@ pub fn descriptor_numbers(reader: &dyn Reader, pid: u32) -> Result<Vec<u32>> {
 /// tun_chr_show_fdinfo of Linux drivers/net/tun.c), whatever the path by which it was opened. Neither the file nor
 /// its file system is asked.
 pub fn is_of_tun(reader: &dyn Reader, pid: u32, fd: u32) -> bool {
+    tun_interface(reader, pid, fd).is_some()
+}
+
+/// Name of the interface that a descriptor of `/dev/net/tun` is attached to, as [`is_of_tun`] finds it. It is of the
+/// network namespace in which the interface is, whichever that is.
+pub fn tun_interface(reader: &dyn Reader, pid: u32, fd: u32) -> Option<String> {
     let info = reader.read_start(&file(pid, &format!("fdinfo/{fd}")), INFO_BYTES).unwrap_or_default();
     let mut lines = info.split(|b| *b == b'\n').filter_map(|line| line.strip_prefix(b"iff:"));
-    lines.any(|name| !name.trim_ascii().is_empty())
+    let name = lines.find_map(|name| Some(name.trim_ascii()).filter(|name| !name.is_empty()))?;
+    Some(String::from_utf8_lossy(name).into_owned())
 }
 
 /// Inodes of the sockets that a process has open.

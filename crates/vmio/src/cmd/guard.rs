@@ -1,9 +1,13 @@
 //! `vmio guard`: the bandwidth guarantee. What needs no host is here: whether a policy is good, and
-//! what it gives whom.
+//! what it gives whom. The daemon is in `run`, its client in `ask`.
 
+mod ask;
+mod dry;
 mod files;
 mod links;
+mod run;
 mod simulate;
+mod status;
 mod table;
 
 use std::path::PathBuf;
@@ -20,14 +24,18 @@ use crate::context::{Context, Outcome};
 use crate::report::format::count;
 use crate::term::{self, Style};
 
-/// Check and simulate a policy that guarantees guests their bandwidth; nothing puts it in force yet
+/// Guarantee guests their bandwidth: check and simulate a policy, put it in force
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio guard check --config guard.toml   every problem, with line and caret
   vmio guard plan --config guard.toml    who gets what if all want everything
   vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded
   vmio guard plan --config guard.toml --algorithm dba --json
-  vmio guard simulate --study amamou2012 --html amamou2012.html")]
+  vmio guard simulate --study amamou2012 --html amamou2012.html
+  vmio guard run --config guard.toml --dry-run
+  vmio guard run --config guard.toml     puts it in force (root)
+  vmio guard status --watch              who gets what now
+  vmio guard undo                        takes all limits off")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -55,6 +63,18 @@ enum Verb {
     },
     /// Run the guard on a simulated uplink, in virtual time
     Simulate(Box<simulate::Args>),
+    /// Put a policy in force and keep it there: the daemon
+    Run(Box<run::Args>),
+    /// Show what the daemon has in force, and who gets what
+    Status(ask::StatusArgs),
+    /// Have the daemon read its files anew, all or nothing
+    Apply(ask::ApplyArgs),
+    /// Keep a change that waits for it (apply --confirm, set --confirm)
+    Confirm,
+    /// Change a class over the files, until it is cleared or the host boots
+    Set(ask::SetArgs),
+    /// Take all limits off, with or without the daemon, which ends
+    Undo,
 }
 
 #[derive(Debug, clap::Args)]
@@ -78,6 +98,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Verb::Check(config) => check(config, context),
         Verb::Plan { config, demand, algorithm } => plan(config, demand, *algorithm, context),
         Verb::Simulate(args) => simulate::run(args, context),
+        Verb::Run(args) => run::run(args, context),
+        Verb::Status(args) => ask::status(args, context),
+        Verb::Apply(args) => ask::apply(args, context),
+        Verb::Confirm => ask::confirm(context),
+        Verb::Set(args) => ask::set(args, context),
+        Verb::Undo => ask::undo(context),
     }
 }
 

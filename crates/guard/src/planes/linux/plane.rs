@@ -9,8 +9,9 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
+use super::book::Book;
 use super::classifier::{Classifier, Leave, Tenant};
-use super::htb::{self, Foreign, Numbers, Tree};
+use super::htb::{self, Numbers};
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
 use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
@@ -18,15 +19,17 @@ use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 mod hold;
 mod receive;
 mod stage;
+mod sweep;
 
 use hold::Taps;
 use stage::Stage;
+use sweep::{Past, put};
 
 /// Its entry.
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
-    open: |options| Ok(Box::new(Linux::open(options)?)),
+    open: |options| Ok(Box::new(Linux::with(&options)?)),
 };
 
 /// Linux' queues in the network namespace of the thread that opened it.
@@ -36,6 +39,7 @@ pub struct Linux {
     /// Loaded when the first interface needs it.
     classifier: Option<Classifier>,
     takeover: bool,
+    past: Past,
     pools: BTreeMap<PoolKey, Told>,
     taps: Taps,
 }
@@ -59,8 +63,6 @@ struct Told {
     order: Vec<u16>,
     /// Interfaces with the classifier, and what it was told of them.
     tenants: BTreeMap<Device, Tenant>,
-    /// What had to go for it.
-    replaced: Option<Foreign>,
     /// By number.
     tallies: BTreeMap<u16, Tally>,
 }
@@ -79,20 +81,25 @@ impl From<Error> for PlaneError {
 }
 
 impl Linux {
-    /// In the thread's network namespace; nothing is touched yet. With [`Options::takeover`] another's qdisc on an uplink
-    /// is replaced where it can be put back as it was.
+    /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
+    /// replaced where it can be put back as it was. Its programs end with the process.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
-    pub fn open(options: Options) -> Result<Linux, PlaneError> {
-        let Options { takeover, keeper } = options;
-        let netlink = Netlink::open()?;
-        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new(), taps: Taps::new(keeper) })
+    pub fn open(takeover: bool) -> Result<Linux, PlaneError> {
+        Linux::with(&Options { takeover, ..Options::default() })
     }
 
-    /// Another's qdiscs that had to go, by uplink: what a journal keeps.
-    pub fn replaced(&self) -> impl Iterator<Item = (&Device, &Foreign)> {
-        self.pools.values().filter_map(|told| Some((&told.uplink, told.replaced.as_ref()?)))
+    /// As [`Linux::open`]; with a ledger that outlives the process what is put in force does, too.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket, or the ledger makes no sense.
+    pub fn with(options: &Options) -> Result<Linux, PlaneError> {
+        let netlink = Netlink::open()?;
+        let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
+        let taps = Taps::new(options.keeper.clone(), past.book.namespace());
+        let (takeover, pools) = (options.takeover, BTreeMap::new());
+        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -106,12 +113,14 @@ impl Linux {
         let numbers = numbers(&pool.seats)?;
         let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy)?;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, replaced, tallies, staged) =
-            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies, told.stage));
+        let (mut tenants, tallies, staged) =
+            before.map_or_else(Default::default, |told| (told.tenants, told.tallies, told.stage));
         let put = match &stage {
-            Some(stage) => stage::numbers()
-                .and_then(|numbers| put(&mut self.netlink, &uplink, &stage.at_uplink, &numbers, self.takeover)),
-            None => put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover),
+            Some(stage) => stage::numbers().and_then(|numbers| {
+                let (book, told) = (&self.past.book, &stage.at_uplink);
+                put(&mut self.netlink, book, &uplink, told, &numbers, self.takeover)
+            }),
+            None => put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers, self.takeover),
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
@@ -120,18 +129,18 @@ impl Linux {
                 host: htb::classid(HOST_NUMBER),
                 stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
             };
-            let classifier = loaded(&mut self.classifier)?;
+            let classifier = self.past.loaded(&mut self.classifier)?;
             changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, told)?);
             changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
             if stage.is_none() && staged.is_some() {
                 self.stage_no_more(&uplink)?;
             }
-            Ok(applied.replaced)
+            Ok(())
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         // What was reached is kept also when something failed: it is what there is to take off.
         let stage = if done.is_err() { stage.or(staged) } else { stage };
-        let told = |replaced: Option<Foreign>| Told {
+        let told = Told {
             at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
             uplink,
             stage,
@@ -142,18 +151,9 @@ impl Linux {
             tallies,
             order,
             tenants,
-            replaced,
         };
-        match done {
-            Ok(now) => {
-                self.pools.insert(pool.key.clone(), told(replaced.or(now)));
-                Ok(changes)
-            }
-            Err(error) => {
-                self.pools.insert(pool.key.clone(), told(replaced));
-                Err(error.into())
-            }
-        }
+        self.pools.insert(pool.key.clone(), told);
+        done.map(|()| changes).map_err(PlaneError::from)
     }
 
     /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
@@ -193,7 +193,7 @@ impl Linux {
                 framing,
             };
             there.insert(link.device.clone());
-            let classifier = loaded(&mut self.classifier)?;
+            let classifier = self.past.loaded(&mut self.classifier)?;
             if tenants.get(&link.device) == Some(&tenant) && classifier.is_attached(&link.device) {
                 continue;
             }
@@ -203,7 +203,9 @@ impl Linux {
         }
         let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
         for device in gone {
-            if let Some(classifier) = &mut self.classifier {
+            // One that was renamed has it under its new name.
+            let renamed = there.iter().any(|now| now.index == device.index);
+            if let Some(classifier) = self.classifier.as_mut().filter(|_| !renamed) {
                 classifier.detach(&mut self.netlink, &device)?;
             }
             tenants.remove(&device);
@@ -218,16 +220,10 @@ impl Linux {
             if key.direction == Direction::GuestRx {
                 return self.receive_no_more(&told);
             }
-            // Gone with its interface.
-            match links::look(&mut self.netlink, &told.uplink.name)? {
-                Some(link) if link.device == told.uplink => {
-                    if let Some(classifier) = &mut self.classifier {
-                        classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
-                    }
-                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref())?;
-                }
-                _ => {}
+            if let Some(classifier) = &mut self.classifier {
+                classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
             }
+            self.take_off(told.uplink.index)?;
             if told.stage.is_some() { self.stage_no_more(&told.uplink) } else { Ok(()) }
         });
         match done {
@@ -250,6 +246,7 @@ impl Plane for Linux {
     }
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        self.begin_past(!desired.pools.is_empty())?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -259,7 +256,11 @@ impl Plane for Linux {
         for pool in &desired.pools {
             changes += self.pool(pool)?;
         }
+        changes += self.settle()?;
         self.taps.hold(desired)?;
+        if desired.pools.is_empty() {
+            self.past.book.end()?;
+        }
         Ok(changes)
     }
 
@@ -273,7 +274,7 @@ impl Plane for Linux {
         }
         if hierarchy != told.hierarchy {
             let (at, numbers) = (told.at.clone(), told.numbers.clone());
-            put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
+            put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, takeover)?;
             self.told(pool)?.hierarchy = hierarchy;
         }
         self.adjust_behind(pool, limits)
@@ -316,12 +317,27 @@ impl Plane for Linux {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
+        self.begin_past(false)?;
         let taps = self.taps.undo();
-        while let Some(key) = self.pools.keys().next().cloned() {
-            self.remove(&key)?;
+        let mut done = Ok(0);
+        while let (Ok(_), Some(key)) = (&done, self.pools.keys().next().cloned()) {
+            done = self.remove(&key);
         }
+        // Whatever that came to: what is left is found by looking.
         self.classifier = None;
+        self.pools.clear();
+        let swept = self.sweep();
+        done.and(swept.map_err(PlaneError::from))?;
+        self.past.book.end()?;
         taps
+    }
+
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(self.pools.is_empty() && self.finds()?)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.past.notes.clone()
     }
 }
 
@@ -329,25 +345,6 @@ impl Plane for Linux {
 /// anew, which happens long before.
 fn since(last: u32, now: u32) -> u32 {
     if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
-}
-
-/// The classifier, which is loaded when it is first needed.
-fn loaded(classifier: &mut Option<Classifier>) -> Result<&mut Classifier, Error> {
-    match classifier {
-        Some(classifier) => Ok(classifier),
-        none => Ok(none.insert(Classifier::load()?)),
-    }
-}
-
-fn put(
-    netlink: &mut Netlink,
-    uplink: &Device,
-    hierarchy: &Hierarchy,
-    numbers: &Numbers,
-    takeover: bool,
-) -> Result<htb::Applied, Error> {
-    let tree = Tree::wanted(hierarchy, numbers)?;
-    htb::put(netlink, uplink, &tree, takeover)
 }
 
 fn numbers(seats: &[Seated]) -> Result<Numbers, Error> {

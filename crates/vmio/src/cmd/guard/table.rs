@@ -142,13 +142,13 @@ fn less(row: &Row) -> bool {
 }
 
 /// The unit in which a pool's figures have the fewest digits, and its bits.
-fn unit(capacity: u64) -> (&'static str, u64) {
+pub(super) fn unit(capacity: u64) -> (&'static str, u64) {
     let units = [("Tbit/s", 1_000_000_000_000), ("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
     units.into_iter().find(|(_, factor)| capacity >= 50 * factor).unwrap_or(("bit/s", 1))
 }
 
 /// A rate in that unit: whole where it is whole, else with one or two decimals.
-fn figure(bits: u64, factor: u64) -> String {
+pub(super) fn figure(bits: u64, factor: u64) -> String {
     let value = bits as f64 / factor as f64;
     match value {
         _ if bits.is_multiple_of(factor) => format!("{}", bits / factor),

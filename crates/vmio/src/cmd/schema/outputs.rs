@@ -4,6 +4,7 @@
 //! and its line in `outputs!`; then `term::json` prints it. `tests/schema.rs` wants a real output of each.
 
 use schemars::{Schema, SchemaGenerator};
+use vmio_guard::manager::document::Status;
 use vmio_model::paper::Compared;
 use vmio_model::policy::plan::Plan;
 use vmio_model::summary::Comparison;
@@ -92,6 +93,7 @@ outputs! {
     "guard-check": SORTED guard::Checked<'_> = "what is wrong with a policy" by ["guard check --json"],
     "guard-plan": DOCUMENT Plan = "what each interface would get" by ["guard plan --json"],
     "guard-simulate": SORTED simulation::Document<'_> = "simulated runs of the guard" by ["guard simulate --json"],
+    "guard-status": DOCUMENT Status = "what the guard's daemon has in force" by ["guard status --json"],
     "doctor": SORTED doctor::Document<'_> = "what this host has and lacks" by ["doctor --json"],
     "runs-list": SORTED runs::Listed<'_> = "the stored runs" by ["runs list --json"],
     "runs-compare": DOCUMENT Comparison = "what changed between two runs" by ["runs compare --json"],

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::{Error, Result};
 use wire::{DONE, ERROR, Malformed, Message, OVERRUN, Request, flag};
 
+pub mod events;
 pub mod wire;
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use vmio_model::policy::Direction;
 use vmio_node::ledger::EntryId;
 
@@ -53,6 +54,7 @@ enum Asked {
 #[derive(Debug)]
 pub(super) struct Taps {
     keeper: Keeper,
+    namespace: u64,
     /// `None` before anything was told.
     told: Option<All>,
     seen: Arc<Mutex<Seen>>,
@@ -62,10 +64,10 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// With what the ledger has; nothing is touched yet.
-    pub(super) fn new(keeper: Keeper) -> Taps {
+    /// With what the ledger has of this network namespace; nothing is touched yet.
+    pub(super) fn new(keeper: Keeper, namespace: u64) -> Taps {
         let (told, seen, ended) = Default::default();
-        Taps { keeper, told, seen, ended, thread: None }
+        Taps { keeper, namespace, told, seen, ended, thread: None }
     }
 
     /// What is to be held from now on, of all that is desired; the rest is put back. Does not wait for it.
@@ -85,7 +87,7 @@ impl Taps {
         }
         let before = self.told.take().unwrap_or_default();
         lock(&self.seen).retain(|index, _| wanted.get(index) == before.get(index));
-        if !wanted.is_empty() || self.runs() || !entries(&self.keeper.part(PART))?.is_empty() {
+        if !wanted.is_empty() || self.runs() || !self.entries()?.is_empty() {
             self.ask(Asked::Hold(wanted.clone()))?;
         }
         self.told = Some(wanted);
@@ -102,7 +104,7 @@ impl Taps {
     pub(super) fn undo(&mut self) -> Result<(), PlaneError> {
         self.told = None;
         lock(&self.seen).clear();
-        if !self.runs() && entries(&self.keeper.part(PART))?.is_empty() {
+        if !self.runs() && self.entries()?.is_empty() {
             return Ok(());
         }
         let (tell, told) = mpsc::sync_channel(1);
@@ -111,17 +113,25 @@ impl Taps {
         if stays.is_empty() { Ok(()) } else { Err(PlaneError(stays.join("\n"))) }
     }
 
+    fn entries(&self) -> Result<Entries, PlaneError> {
+        let live = self.keeper.part(PART).live::<Entry>().map_err(|e| PlaneError(e.to_string()))?;
+        let mut entries = Entries::new();
+        for (id, Entry { held, .. }) in live.into_iter().filter(|(_, entry)| entry.namespace == self.namespace) {
+            entries.entry(held.index).or_default().push((id, held));
+        }
+        Ok(entries)
+    }
+
     fn runs(&self) -> bool {
         self.thread.as_ref().is_some_and(|(_, thread)| !thread.is_finished())
     }
 
     fn ask(&mut self, what: Asked) -> Result<(), PlaneError> {
         if !self.runs() {
-            let keep = self.keeper.part(PART);
-            let held = entries(&keep)?;
+            let (keep, namespace, held) = (self.keeper.part(PART), self.namespace, self.entries()?);
             let (ask, asked) = mpsc::channel();
             let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
-            let mut turn = Turn { keep, held, wanted: All::new(), seen, ended };
+            let mut turn = Turn { keep, namespace, held, wanted: All::new(), seen, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
             let thread = thread.map_err(|e| PlaneError(format!("cannot start the thread that holds taps: {e}")))?;
             self.thread = Some((ask, thread));
@@ -148,13 +158,11 @@ const PART: &str = "taps";
 /// By index, in the order in which they were written down: a later one replaces those before.
 type Entries = BTreeMap<u32, Vec<(EntryId, Held)>>;
 
-fn entries(keep: &Keep) -> Result<Entries, PlaneError> {
-    let live = keep.live::<Held>().map_err(|e| PlaneError(e.to_string()))?;
-    let mut entries = Entries::new();
-    for (id, held) in live {
-        entries.entry(held.index).or_default().push((id, held));
-    }
-    Ok(entries)
+/// As it is written down: with the inode of the network namespace that it is in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    namespace: u64,
+    held: Held,
 }
 
 fn gone() -> PlaneError {
@@ -167,6 +175,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 
 struct Turn {
     keep: Keep,
+    namespace: u64,
     held: Entries,
     wanted: All,
     seen: Arc<Mutex<Seen>>,
@@ -278,7 +287,8 @@ impl Turn {
     }
 
     fn record(&mut self, held: &Held) -> Result<(), String> {
-        let id = self.keep.record(held).map_err(|e| e.to_string())?;
+        let entry = Entry { namespace: self.namespace, held: held.clone() };
+        let id = self.keep.record(&entry).map_err(|e| e.to_string())?;
         self.held.entry(held.index).or_default().push((id, held.clone()));
         Ok(())
     }

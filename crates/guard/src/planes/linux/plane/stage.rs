@@ -54,7 +54,7 @@ impl Linux {
         let ifb = ifb::make(&mut self.netlink, &name(uplink), &format!("what guests send to {uplink}"), QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
         let done = super::numbers(&pool.seats)
-            .and_then(|numbers| put(&mut self.netlink, &ifb, hierarchy, &numbers, self.takeover));
+            .and_then(|numbers| put(&mut self.netlink, &self.past.book, &ifb, hierarchy, &numbers, self.takeover));
         match done {
             Ok(applied) => Ok((Some(Stage { ifb, at_uplink, behind, last_dropped }), made + applied.steps.len())),
             Err(error) => {
@@ -92,7 +92,7 @@ impl Linux {
             return Ok(());
         }
         let uplink = told.uplink.clone();
-        put(&mut self.netlink, &uplink, &hierarchy, &numbers()?, takeover)?;
+        put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers()?, takeover)?;
         if let Some(stage) = &mut self.told(key)?.stage {
             stage.at_uplink = hierarchy;
         }

@@ -1,0 +1,287 @@
+//! How a guard that runs is asked: HTTP over a Unix socket whose group may ask, and over TCP with a token. Paths and
+//! documents are in `docs/guard-api.md`.
+//!
+//! The server is a thread with a runtime of its own; what it is asked is done by [`Manager`], one after the other, so
+//! nothing here can hold up the loop.
+
+use std::io;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::manager::{Change, Manager, ManagerError};
+use vmio_model::problem::Problem;
+
+pub mod client;
+mod listen;
+
+pub use listen::{Listeners, Token};
+
+/// Largest body of a request.
+const BODY: usize = 64 << 10;
+/// Connections at once; more wait.
+const CONNECTIONS: usize = 64;
+/// How long a client may take for the head of its request.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a connection may last.
+const CONNECTION: Duration = Duration::from_secs(60);
+/// Longest time that may be given for a confirmation.
+const CONFIRM: f64 = 24.0 * 3600.0;
+
+/// A guard that several threads may ask.
+pub type Shared = Arc<Mutex<Manager>>;
+
+/// A guard, for this thread alone for a moment.
+pub fn lock(manager: &Shared) -> MutexGuard<'_, Manager> {
+    // What another thread was at when it panicked is whole: each change is made at its end.
+    manager.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What whoever asks may want of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    /// Read the files anew.
+    Reload,
+    /// End; whether the limits are taken off.
+    Stop {
+        /// They are.
+        undo: bool,
+    },
+}
+
+#[derive(Clone)]
+struct Asked {
+    manager: Shared,
+    wishes: Arc<Mutex<Sender<Wish>>>,
+}
+
+/// Time for a confirmation.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Apply {
+    /// Seconds until it is taken back; never without.
+    pub confirm_seconds: Option<f64>,
+}
+
+/// A change over the files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Set {
+    /// What.
+    pub change: Change,
+    /// As in [`Apply`].
+    pub confirm_seconds: Option<f64>,
+}
+
+/// Whether limits are taken off.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stop {
+    /// They are.
+    pub undo: bool,
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// In a sentence.
+    pub error: String,
+    /// What is wrong with the policy, each as `file:line:column: key: what`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+}
+
+impl IntoResponse for ManagerError {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            ManagerError::Files(_) | ManagerError::Policy(_) | ManagerError::Refused(_) => StatusCode::CONFLICT,
+            ManagerError::Core(crate::core::CoreError::Refused(_)) => StatusCode::CONFLICT,
+            ManagerError::Gone(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let problems = self.problems().iter().map(Problem::to_string).collect();
+        (status, Json(Refusal { error: self.to_string(), problems })).into_response()
+    }
+}
+
+/// What may be asked.
+fn router(asked: Asked) -> Router {
+    let changes = Router::new()
+        .route("/v1/apply", post(apply))
+        .route("/v1/confirm", post(confirm))
+        .route("/v1/take-back", post(take_back))
+        .route("/v1/set", post(set))
+        .route("/v1/stop", post(stop));
+    let looks = Router::new().route("/v1/status", get(status));
+    looks.merge(changes).layer(DefaultBodyLimit::max(BODY)).with_state(asked)
+}
+
+/// Does it in a thread that may wait.
+async fn with<T: Send + 'static>(
+    asked: Asked,
+    work: impl FnOnce(&mut Manager) -> Result<T, ManagerError> + Send + 'static,
+) -> Result<T, Response> {
+    match tokio::task::spawn_blocking(move || work(&mut lock(&asked.manager))).await {
+        Ok(done) => done.map_err(IntoResponse::into_response),
+        Err(_) => Err(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
+    }
+}
+
+async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
+    Ok(Json(with(asked, |manager| manager.status()).await?).into_response())
+}
+
+async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {
+    let limit = confirmation(apply.confirm_seconds)?;
+    with(asked, move |manager| manager.apply(limit)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn set(State(asked): State<Asked>, Json(set): Json<Set>) -> Result<StatusCode, Response> {
+    let limit = confirmation(set.confirm_seconds)?;
+    with(asked, move |manager| manager.set(&set.change, limit)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn confirm(State(asked): State<Asked>) -> Result<StatusCode, Response> {
+    with(asked, Manager::confirm).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn take_back(State(asked): State<Asked>) -> Result<StatusCode, Response> {
+    with(asked, Manager::take_back).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn stop(State(asked): State<Asked>, Json(stop): Json<Stop>) -> Result<StatusCode, Response> {
+    let undo = stop.undo;
+    let wishes = Arc::clone(&asked.wishes);
+    // The answer is known only when the limits are off; the process ends after it.
+    with(asked, move |manager| manager.stop(undo)).await?;
+    let wish = Wish::Stop { undo };
+    let told = wishes.lock().unwrap_or_else(PoisonError::into_inner).send(wish);
+    told.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, Response> {
+    match seconds {
+        None => Ok(None),
+        Some(seconds) if (1.0..=CONFIRM).contains(&seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
+        Some(seconds) => {
+            let error = format!("a change waits 1 to {CONFIRM} s for its confirmation, not {seconds}");
+            Err((StatusCode::BAD_REQUEST, Json(Refusal { error, problems: Vec::new() })).into_response())
+        }
+    }
+}
+
+/// Without the token nothing is answered over TCP.
+async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
+    if given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given)) {
+        return next.run(request).await;
+    }
+    let error = "TCP needs the header `Authorization: Bearer TOKEN`".to_owned();
+    let refused = Json(Refusal { error, problems: Vec::new() });
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
+}
+
+/// The server. Dropped, it ends.
+#[derive(Debug)]
+pub struct Server {
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves until it is dropped.
+    ///
+    /// # Errors
+    /// When the system gives no thread or no runtime.
+    pub fn start(listeners: Listeners, manager: Shared, wishes: Sender<Wish>) -> io::Result<Server> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build()?;
+        let asked = Asked { manager, wishes: Arc::new(Mutex::new(wishes)) };
+        let (end, ended) = oneshot::channel();
+        let router = router(asked);
+        let serve = async move {
+            let connections = Arc::new(Semaphore::new(CONNECTIONS));
+            let unix = accept_unix(listeners.unix, router.clone(), Arc::clone(&connections));
+            let tcp = accept_tcp(listeners.tcp, router, connections);
+            tokio::select! {
+                _ = ended => {}
+                () = unix => {}
+                () = tcp => {}
+            }
+        };
+        let thread = thread::Builder::new().name("guard-api".into()).spawn(move || {
+            runtime.block_on(serve);
+            // Whoever is just being answered gets the end of the answer.
+            runtime.shutdown_timeout(Duration::from_millis(500));
+        })?;
+        Ok(Server { end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            let _ = end.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router, connections: Arc<Semaphore>) {
+    let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => answer(stream, router.clone(), permit),
+            // No descriptors left, or a client that went: the next one may do better.
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router, connections: Arc<Semaphore>) {
+    let Some((listener, token)) = tcp else { return std::future::pending().await };
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let router = router.layer(middleware::from_fn_with_state(token, with_token));
+    loop {
+        let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => answer(stream, router.clone(), permit),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    permit: tokio::sync::OwnedSemaphorePermit,
+) {
+    tokio::spawn(async move {
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+        let served = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        // What fails is the client's.
+        let _ = tokio::time::timeout(CONNECTION, served).await;
+        drop(permit);
+    });
+}

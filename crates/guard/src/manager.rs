@@ -1,0 +1,389 @@
+//! What may be asked of a guard that runs: the policy from its files and what was set over them, put in force whole or not
+//! at all; the interfaces that come and go; a change that is taken back unless somebody confirms it; what is known.
+//! The loop is a thread of its own ([`crate::daemon`]); whoever calls here holds up nobody but the next one who calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vmio_model::policy::assign::{Interface, assign};
+use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError};
+use vmio_model::problem::Problem;
+
+use crate::core::{Core, CoreError};
+use crate::daemon::{Daemon, Gone, StartError};
+use crate::found::Found;
+use crate::keep::{Keep, KeepError, Keeper};
+use crate::planes::{Plane, PlaneError};
+use crate::rates::Rates;
+use crate::source::Seen;
+
+pub mod document;
+mod set;
+
+use document::Status;
+pub use set::{Change, Key};
+
+/// What is over the files is called so in messages.
+const OVER: &str = "guard set";
+/// Times from an interface's appearing to its limit that are kept.
+const APPEARED: usize = 1000;
+
+/// Where policies come from.
+pub trait Texts: Send {
+    /// The files, as (name, text).
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    fn files(&self) -> Result<Vec<(String, String)>, String>;
+    /// What the kernel knows of links.
+    fn links(&self) -> Links;
+}
+
+/// Why something was not done. What was in force is in force, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// A file cannot be read.
+    #[error("{0}")]
+    Files(String),
+    /// The policy is wrong.
+    #[error("the policy is refused: {}", count(.0))]
+    Policy(PolicyError),
+    /// The plane cannot hold it, or failed.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// The loop has ended.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The loop could not be started or ended.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The ledger.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// What was asked makes no sense now.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn count(error: &PolicyError) -> String {
+    match error.problems.len() {
+        1 => "one problem".to_owned(),
+        many => format!("{many} problems"),
+    }
+}
+
+impl ManagerError {
+    /// What is wrong with the policy, one by one.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            ManagerError::Policy(error) => &error.problems,
+            _ => &[],
+        }
+    }
+}
+
+/// A policy with what it was read from.
+#[derive(Debug, Clone)]
+struct Read {
+    files: Vec<(String, String)>,
+    over: String,
+    loaded: Loaded,
+}
+
+/// A change that is taken back unless somebody confirms it.
+#[derive(Debug)]
+struct Pending {
+    until: Instant,
+    before: Read,
+}
+
+/// A guard that runs.
+#[derive(Debug)]
+pub struct Manager {
+    texts: TextsBox,
+    keep: Keep,
+    daemon: Option<Daemon>,
+    read: Read,
+    revision: u64,
+    pending: Option<Pending>,
+    found: Vec<Found>,
+    rates: Rates,
+    appeared: Vec<Duration>,
+    appeared_in_all: u64,
+    started: SystemTime,
+    plane: &'static str,
+    trouble: Option<String>,
+    refused: Option<String>,
+}
+
+struct TextsBox(Box<dyn Texts>);
+
+impl std::fmt::Debug for TextsBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Texts")
+    }
+}
+
+/// What a guard is started with.
+pub struct Start {
+    /// Where policies come from.
+    pub texts: Box<dyn Texts>,
+    /// What must be known to undo.
+    pub keeper: Keeper,
+    /// Opens the plane, in the thread of the loop.
+    pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
+    /// Its name.
+    pub plane_name: &'static str,
+    /// What is there.
+    pub found: Vec<Found>,
+}
+
+impl Manager {
+    /// Puts the policy of the files in force, for the interfaces that are there.
+    ///
+    /// # Errors
+    /// When the policy is wrong, or cannot be held.
+    pub fn start(start: Start) -> Result<Manager, ManagerError> {
+        let Start { texts, keeper, plane, plane_name, found } = start;
+        let keep = keeper.part("set");
+        let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
+        let read = read(&*texts, &over)?;
+        let (policy, interfaces) = (read.loaded.policy.clone(), found.clone());
+        let period = policy.guard.period;
+        let open = move || Core::start(plane()?, policy, interfaces);
+        let daemon = Daemon::start(period, open)?;
+        Ok(Manager {
+            texts: TextsBox(texts),
+            keep,
+            daemon: Some(daemon),
+            read,
+            revision: 1,
+            pending: None,
+            found,
+            rates: Rates::default(),
+            appeared: Vec::new(),
+            appeared_in_all: 0,
+            started: SystemTime::now(),
+            plane: plane_name,
+            trouble: None,
+            refused: None,
+        })
+    }
+
+    fn daemon(&self) -> Result<&Daemon, ManagerError> {
+        self.daemon.as_ref().ok_or(ManagerError::Gone(Gone))
+    }
+
+    /// The uplinks of the policy in force.
+    pub fn uplinks(&self) -> BTreeSet<String> {
+        self.read.loaded.policy.uplinks.keys().cloned().collect()
+    }
+
+    /// What is there now.
+    ///
+    /// # Errors
+    /// When the plane cannot hold it, or fails.
+    pub fn see(&mut self, seen: Seen) -> Result<(), ManagerError> {
+        let before = self.limited();
+        let done = self.daemon()?.see(seen.found.clone())?;
+        self.trouble = done.as_ref().err().map(ToString::to_string);
+        done?;
+        self.found = seen.found;
+        if let Some(told) = seen.told.filter(|_| !self.limited().is_subset(&before)) {
+            self.appeared_in_all += 1;
+            self.appeared.push(told.elapsed());
+            if self.appeared.len() > APPEARED {
+                self.appeared.remove(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Interfaces that are in a class, by index.
+    fn limited(&self) -> BTreeSet<u32> {
+        let policy = &self.read.loaded.policy;
+        let all = self.found.iter().map(|found| &found.interface);
+        all.filter(|interface| assign(policy, interface).is_some()).map(|interface| interface.index).collect()
+    }
+
+    /// That looking failed.
+    pub fn not_seen(&mut self, why: String) {
+        self.trouble = Some(why);
+    }
+
+    /// Reads the files anew and puts them in force. With `confirm` what was in force before comes back unless
+    /// [`Manager::confirm`] is called within so long.
+    ///
+    /// # Errors
+    /// When the policy is wrong or cannot be held; what was in force stays.
+    pub fn apply(&mut self, confirm: Option<Duration>) -> Result<(), ManagerError> {
+        let next = read(&*self.texts.0, &self.read.over);
+        self.change(next, confirm)
+    }
+
+    fn change(&mut self, next: Result<Read, ManagerError>, confirm: Option<Duration>) -> Result<(), ManagerError> {
+        let done = next.and_then(|next| {
+            self.daemon()?.reload(next.loaded.policy.clone())??;
+            Ok(next)
+        });
+        self.refused = done.as_ref().err().map(ToString::to_string);
+        let before = std::mem::replace(&mut self.read, done?);
+        self.revision += 1;
+        // Of two changes in a row that wait, what was in force before the first is what somebody was sure of.
+        let sure = self.pending.take().map_or(before, |pending| pending.before);
+        self.pending = confirm.map(|limit| Pending { until: Instant::now() + limit, before: sure });
+        Ok(())
+    }
+
+    /// The change that waits is to stay.
+    ///
+    /// # Errors
+    /// When none waits, or what was set cannot be written down.
+    pub fn confirm(&mut self) -> Result<(), ManagerError> {
+        if self.pending.take().is_none() {
+            return Err(ManagerError::Refused(
+                "nothing waits for a confirmation; it was taken back, or never asked".into(),
+            ));
+        }
+        self.write_down()
+    }
+
+    /// Takes the change back that waits.
+    ///
+    /// # Errors
+    /// When none waits, or what was in force before cannot be held any more.
+    pub fn take_back(&mut self) -> Result<(), ManagerError> {
+        let Some(Pending { before, .. }) = self.pending.take() else {
+            return Err(ManagerError::Refused("nothing waits for a confirmation".into()));
+        };
+        self.daemon()?.reload(before.loaded.policy.clone())??;
+        self.read = before;
+        self.revision += 1;
+        Ok(())
+    }
+
+    /// Takes the change back whose time is over; whether there was one.
+    ///
+    /// # Errors
+    /// As [`Manager::take_back`]; it is tried again.
+    pub fn expire(&mut self) -> Result<bool, ManagerError> {
+        if self.pending.as_ref().is_none_or(|pending| pending.until > Instant::now()) {
+            return Ok(false);
+        }
+        self.take_back()?;
+        Ok(true)
+    }
+
+    /// Changes keys of a class over the files, or takes such changes away.
+    ///
+    /// # Errors
+    /// When it makes no sense, or cannot be held; nothing is changed then.
+    pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
+        let over = set::changed(&self.read.over, change).map_err(ManagerError::Refused)?;
+        let next = read(&*self.texts.0, &over);
+        self.change(next, confirm)?;
+        // What waits for a confirmation does not outlive the daemon.
+        if self.pending.is_none() { self.write_down() } else { Ok(()) }
+    }
+
+    fn write_down(&mut self) -> Result<(), ManagerError> {
+        let before = self.keep.live::<String>()?;
+        if before.last().map_or("", |(_, over)| over.as_str()) != self.read.over {
+            self.keep.record(&self.read.over)?;
+            for (id, _) in before {
+                self.keep.strike(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts, each second: rates are of the time since the call before.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub fn count(&mut self) -> Result<(), ManagerError> {
+        let status = self.daemon()?.status()?;
+        self.rates.count(&status.pools, Instant::now());
+        Ok(())
+    }
+
+    /// What is known.
+    ///
+    /// # Errors
+    /// When the loop has ended.
+    pub fn status(&self) -> Result<Status, ManagerError> {
+        let status = self.daemon()?.status()?;
+        let left = self.pending.as_ref().map(|p| p.until.saturating_duration_since(Instant::now()));
+        let files = self.read.files.iter().map(|(name, _)| name.clone()).collect();
+        let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
+        Ok(document::status(document::Known {
+            plane: self.plane,
+            started: self.started.duration_since(UNIX_EPOCH).unwrap_or_default(),
+            revision: self.revision,
+            files,
+            files_differ: changed,
+            over: &self.read.over,
+            confirm: left,
+            warnings: &self.read.loaded.warnings,
+            policy: &self.read.loaded.policy,
+            loops: &status,
+            rates: &self.rates,
+            appeared: &self.appeared,
+            appeared_in_all: self.appeared_in_all,
+            trouble: self.trouble.as_deref().or(status.trouble.as_deref()),
+            refused: self.refused.as_deref(),
+        }))
+    }
+
+    /// Counts each change since the start.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Interfaces that have a class, of what they send or else of what they receive.
+    pub fn seated(&self) -> BTreeMap<String, String> {
+        let policy = &self.read.loaded.policy;
+        let class = |interface: &Interface| {
+            let entry = assign(policy, interface)?.entry;
+            Direction::ALL.into_iter().find_map(|direction| entry.class_in(direction)).map(str::to_owned)
+        };
+        let all = self.found.iter().map(|found| &found.interface);
+        all.filter_map(|interface| Some((interface.name.clone(), class(interface)?))).collect()
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Policy {
+        &self.read.loaded.policy
+    }
+
+    /// Ends the loop: with `undo` all limits are taken off, else they stay in force.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn stop(&mut self, undo: bool) -> Result<(), ManagerError> {
+        let Some(daemon) = self.daemon.take() else { return Ok(()) };
+        if !undo {
+            drop(daemon);
+            return Ok(());
+        }
+        daemon.undo()?;
+        for (id, _) in self.keep.live::<String>()? {
+            self.keep.strike(id)?;
+        }
+        Ok(())
+    }
+}
+
+fn read(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
+    let files = texts.files().map_err(ManagerError::Files)?;
+    let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let loaded = match over {
+        "" => Policy::read(&named, &texts.links()),
+        over => Policy::read_under(&named, (OVER, over), &texts.links()),
+    };
+    let loaded = loaded.map_err(ManagerError::Policy)?;
+    Ok(Read { files, over: over.to_owned(), loaded })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! What a guard that runs says of itself: `vmio guard status --json`, and what metrics and dashboard are made of.
+
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use vmio_model::policy::{Direction, Policy};
+use vmio_model::problem::Problem;
+
+use crate::core::{MemberStatus, PoolStatus};
+use crate::daemon;
+use crate::rates::Rates;
+
+/// Version of this document; fields are only added within a major version.
+pub const SCHEMA_VERSION: &str = "1.0";
+
+/// A guard that runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Status {
+    /// Version of this document.
+    pub schema_version: String,
+    /// Version of the vmio that runs it.
+    pub vmio_version: String,
+    /// What puts limits in force.
+    pub plane: String,
+    /// When it was started, in seconds since the epoch.
+    pub started_unix_seconds: f64,
+    /// The policy.
+    pub policy: PolicyStatus,
+    /// The loop.
+    #[serde(rename = "loop")]
+    pub loops: LoopStatus,
+    /// How fast new interfaces got their limits.
+    pub appeared: Appeared,
+    /// Each direction of each uplink that is in force.
+    pub pools: Vec<PoolDocument>,
+    /// What deserves a word.
+    pub notes: Vec<String>,
+    /// What goes wrong now.
+    pub trouble: Option<String>,
+}
+
+/// The policy in force.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PolicyStatus {
+    /// Counts each change since the start.
+    pub revision: u64,
+    /// Files that it was read from.
+    pub files: Vec<String>,
+    /// Whether the files have been changed since: `vmio guard apply` puts them in force.
+    pub files_differ: bool,
+    /// What was set over them (`vmio guard set`), as TOML; empty where nothing was.
+    pub over: String,
+    /// The change in force is taken back in so many seconds unless it is confirmed.
+    pub taken_back_in_seconds: Option<f64>,
+    /// Why the last change was refused; null when it was not.
+    pub refused: Option<String>,
+    /// Warnings of the policy.
+    pub warnings: Vec<String>,
+}
+
+/// The loop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoopStatus {
+    /// Its period.
+    pub period_seconds: f64,
+    /// Periods since the start.
+    pub periods_total: u64,
+    /// Time that the last one took.
+    pub last_seconds: f64,
+    /// The longest so far.
+    pub longest_seconds: f64,
+    /// Changes of others at what is in force that were put right.
+    pub put_right_total: u64,
+}
+
+/// Times from an interface's appearing to its limit in force.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Appeared {
+    /// Since the start.
+    pub total: u64,
+    /// Median of the last 1,000; null where there was none.
+    pub p50_seconds: Option<f64>,
+    /// 99th percentile of the last 1,000.
+    pub p99_seconds: Option<f64>,
+}
+
+/// One direction of an uplink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PoolDocument {
+    /// The uplink.
+    pub uplink: String,
+    /// The direction, seen from the guest.
+    pub direction: Direction,
+    /// Capacity of the uplink.
+    pub capacity_bps: u64,
+    /// What its members share now.
+    pub shared_bps: u64,
+    /// Its members.
+    pub members: Vec<MemberDocument>,
+}
+
+/// A member of a pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MemberDocument {
+    /// `host`, `default`, or the interface.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// 1 is served first, 8 last.
+    pub priority: u8,
+    /// Its minimum as far as all fit.
+    pub min_effective_bps: u64,
+    /// Its maximum.
+    pub max_bps: u64,
+    /// Its limit now; null for none of its own.
+    pub limit_bps: Option<u64>,
+    /// What passed in the last second; null where that is not known yet.
+    pub rate_bps: Option<u64>,
+    /// Bytes that passed, as they count on the wire.
+    pub passed_bytes_total: u64,
+    /// Packets that were dropped at its queue.
+    pub dropped_packets_total: u64,
+    /// Bytes that wait now.
+    pub waiting_bytes: u64,
+}
+
+/// What a status is made of.
+pub(super) struct Known<'a> {
+    pub plane: &'static str,
+    pub started: Duration,
+    pub revision: u64,
+    pub files: Vec<String>,
+    pub files_differ: bool,
+    pub over: &'a str,
+    pub confirm: Option<Duration>,
+    pub warnings: &'a [Problem],
+    pub policy: &'a Policy,
+    pub loops: &'a daemon::Status,
+    pub rates: &'a Rates,
+    pub appeared: &'a [Duration],
+    pub appeared_in_all: u64,
+    pub trouble: Option<&'a str>,
+    pub refused: Option<&'a str>,
+}
+
+pub(super) fn status(known: Known<'_>) -> Status {
+    let Known { policy, loops, .. } = known;
+    let mut appeared = known.appeared.to_vec();
+    appeared.sort_unstable();
+    // The nearest rank.
+    let quantile = |part: usize| {
+        let rank = (appeared.len() * part).div_ceil(100).max(1) - 1;
+        appeared.get(rank).map(Duration::as_secs_f64)
+    };
+    Status {
+        schema_version: SCHEMA_VERSION.to_owned(),
+        vmio_version: env!("CARGO_PKG_VERSION").to_owned(),
+        plane: known.plane.to_owned(),
+        started_unix_seconds: known.started.as_secs_f64(),
+        policy: PolicyStatus {
+            revision: known.revision,
+            files: known.files,
+            files_differ: known.files_differ,
+            over: known.over.to_owned(),
+            taken_back_in_seconds: known.confirm.map(|left| left.as_secs_f64()),
+            refused: known.refused.map(str::to_owned),
+            warnings: known.warnings.iter().map(ToString::to_string).collect(),
+        },
+        loops: LoopStatus {
+            period_seconds: policy.guard.period.as_secs_f64(),
+            periods_total: loops.ticks,
+            last_seconds: loops.tick_time.as_secs_f64(),
+            longest_seconds: loops.longest_tick_time.as_secs_f64(),
+            put_right_total: loops.put_right,
+        },
+        appeared: Appeared { total: known.appeared_in_all, p50_seconds: quantile(50), p99_seconds: quantile(99) },
+        pools: loops.pools.iter().map(|pool| self::pool(pool, policy, known.rates)).collect(),
+        notes: loops.notes.clone(),
+        trouble: known.trouble.map(str::to_owned),
+    }
+}
+
+fn pool(pool: &PoolStatus, policy: &Policy, rates: &Rates) -> PoolDocument {
+    let capacity_bps = policy.uplinks.get(&pool.key.uplink).map_or(0, |uplink| uplink.capacity);
+    let member = |m: &MemberStatus| {
+        let class = policy.class(&m.class).member(capacity_bps);
+        MemberDocument {
+            name: m.name.clone(),
+            class: m.class.clone(),
+            priority: class.priority,
+            min_effective_bps: m.min_effective_bps,
+            max_bps: class.max,
+            limit_bps: m.limit_bps,
+            rate_bps: rates.of(&pool.key, &m.name),
+            passed_bytes_total: m.count.passed_bytes,
+            dropped_packets_total: m.count.dropped_packets,
+            waiting_bytes: m.count.waiting_bytes,
+        }
+    };
+    PoolDocument {
+        uplink: pool.key.uplink.clone(),
+        direction: pool.key.direction,
+        capacity_bps,
+        shared_bps: pool.root_bps,
+        members: pool.members.iter().map(member).collect(),
+    }
+}

@@ -1,0 +1,129 @@
+//! What is said of classes over the files, as TOML: kept by key, so that a later word goes before an earlier one.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Keys of a class that may be set over the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// Guaranteed rate.
+    Min,
+    /// Limit.
+    Max,
+    /// 1 to 8.
+    Priority,
+    /// Share of spare.
+    Weight,
+}
+
+impl Key {
+    /// All.
+    pub const ALL: [Key; 4] = [Key::Min, Key::Max, Key::Priority, Key::Weight];
+
+    /// As the policy's files call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Key::Min => "min",
+            Key::Max => "max",
+            Key::Priority => "priority",
+            Key::Weight => "weight",
+        }
+    }
+}
+
+/// A change of what is over the files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// Sets these keys of a class.
+    Set {
+        /// The class.
+        class: String,
+        /// As they would be written in a file.
+        keys: BTreeMap<Key, String>,
+    },
+    /// Takes away what was set of a class, or of all.
+    Clear {
+        /// Which; all without.
+        class: Option<String>,
+    },
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Over {
+    #[serde(default)]
+    class: BTreeMap<String, toml::Table>,
+}
+
+/// What is over the files after a change.
+pub fn changed(over: &str, change: &Change) -> Result<String, String> {
+    let before: Over = toml::from_str(over).map_err(|e| format!("what was set before makes no sense: {e}"))?;
+    let mut all = before.class;
+    match change {
+        Change::Set { class, keys } if keys.is_empty() => {
+            let keys: Vec<&str> = Key::ALL.iter().map(|key| key.word()).collect();
+            return Err(format!("nothing to set of class {class}: give {}", keys.join(", ")));
+        }
+        Change::Set { class, keys } => {
+            let of = all.entry(class.clone()).or_default();
+            of.extend(keys.iter().map(|(key, value)| (key.word().to_owned(), written(*key, value))));
+        }
+        Change::Clear { class: None } => all.clear(),
+        Change::Clear { class: Some(class) } => {
+            if all.remove(class).is_none() {
+                return Err(format!("nothing is set of class {class}"));
+            }
+        }
+    }
+    if all.is_empty() {
+        return Ok(String::new());
+    }
+    toml::to_string(&Over { class: all }).map_err(|e| format!("this cannot be written as TOML: {e}"))
+}
+
+/// Numbers as they are, all else as text, for the policy to judge.
+fn written(key: Key, value: &str) -> toml::Value {
+    match (key, value.parse::<u32>()) {
+        (Key::Priority | Key::Weight, Ok(number)) => toml::Value::Integer(number.into()),
+        _ => toml::Value::String(value.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn set(over: &str, class: &str, keys: &[(Key, &str)]) -> String {
+        let keys = keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        changed(over, &Change::Set { class: class.to_owned(), keys }).unwrap()
+    }
+
+    #[test]
+    fn a_later_word_goes_before_an_earlier_one() {
+        let over = set("", "gold", &[(Key::Max, "500Mbit"), (Key::Priority, "2")]);
+        let over = set(&over, "gold", &[(Key::Max, "400Mbit")]);
+        let over = set(&over, "a.b", &[(Key::Weight, "3")]);
+        let classes: toml::Table = over.parse().unwrap();
+        assert_eq!(classes["class"]["gold"]["max"].as_str(), Some("400Mbit"));
+        assert_eq!(classes["class"]["gold"]["priority"].as_integer(), Some(2));
+        assert_eq!(classes["class"]["a.b"]["weight"].as_integer(), Some(3));
+        let cleared = changed(&over, &Change::Clear { class: Some("gold".into()) }).unwrap();
+        assert!(!cleared.contains("gold") && cleared.contains("a.b"), "{cleared}");
+        assert_eq!(changed(&over, &Change::Clear { class: None }).unwrap(), "");
+        assert!(changed(&cleared, &Change::Clear { class: Some("gold".into()) }).unwrap_err().contains("gold"));
+        assert!(changed("", &Change::Set { class: "gold".into(), keys: BTreeMap::new() }).is_err());
+    }
+
+    #[test]
+    fn what_somebody_types_is_text_and_never_more() {
+        let over = set("", "gold\"]\n[uplink.eth0", &[(Key::Max, "1Mbit\"\ncapacity = \"1")]);
+        let table: toml::Table = over.parse().unwrap();
+        assert_eq!(table.keys().collect::<Vec<_>>(), ["class"]);
+        let class = table["class"].as_table().unwrap();
+        assert_eq!(class.keys().collect::<Vec<_>>(), ["gold\"]\n[uplink.eth0"]);
+        assert_eq!(class.values().next().unwrap().as_table().unwrap().len(), 1);
+    }
+}

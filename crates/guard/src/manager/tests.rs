@@ -1,0 +1,140 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::compile::Abilities;
+
+use super::*;
+use crate::planes::fake::Fake;
+
+const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+min = \"40Mbit\"
+[[interface]]
+match = { name = \"tap*\" }
+class = \"gold\"
+";
+
+#[derive(Clone)]
+struct Files(Arc<Mutex<String>>);
+
+impl Files {
+    fn write(&self, text: &str) {
+        *self.0.lock().unwrap() = text.to_owned();
+    }
+}
+
+impl Texts for Files {
+    fn files(&self) -> Result<Vec<(String, String)>, String> {
+        Ok(vec![("guard.toml".into(), self.0.lock().unwrap().clone())])
+    }
+    fn links(&self) -> Links {
+        Links::default()
+    }
+}
+
+fn tap(index: u32) -> Found {
+    let interface = Interface { index, name: format!("tap{index}"), ..Interface::default() };
+    Found { interface, nic: None, pids: Vec::new(), ways: BTreeMap::new() }
+}
+
+fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
+    Manager::start(Start {
+        texts: Box::new(files.clone()),
+        keeper: keeper.clone(),
+        plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
+        plane_name: "fake",
+        found: vec![tap(1)],
+    })
+}
+
+fn started() -> (Files, Keeper, Manager) {
+    let (files, keeper) = (Files(Arc::new(Mutex::new(POLICY.into()))), Keeper::memory());
+    let manager = start_with(&files, &keeper).unwrap();
+    (files, keeper, manager)
+}
+
+fn min(manager: &Manager) -> u64 {
+    let status = manager.status().unwrap();
+    status.pools[0].members.iter().find(|m| m.name == "tap1").unwrap().min_effective_bps / 1_000_000
+}
+
+fn set(value: &str) -> Change {
+    Change::Set { class: "gold".into(), keys: [(Key::Min, value.to_owned())].into() }
+}
+
+#[test]
+fn a_broken_file_changes_nothing_and_status_says_why() {
+    let (files, _, mut manager) = started();
+    files.write(&POLICY.replace("40Mbit", "400Mbit").replace("tap*", "tap1"));
+    let refused = manager.apply(None).unwrap_err();
+    assert_eq!(refused.problems().len(), 1, "{refused}");
+    let status = manager.status().unwrap();
+    assert_eq!((status.policy.revision, status.policy.files_differ, min(&manager)), (1, true, 40));
+    assert!(status.policy.refused.unwrap().contains("one problem"));
+    files.write(&POLICY.replace("40Mbit", "30Mbit"));
+    manager.apply(None).unwrap();
+    let status = manager.status().unwrap();
+    assert_eq!((status.policy.revision, status.policy.files_differ, status.policy.refused), (2, false, None));
+    assert_eq!(min(&manager), 30);
+}
+
+#[test]
+fn what_nobody_confirms_is_taken_back() {
+    let (files, _, mut manager) = started();
+    files.write(&POLICY.replace("40Mbit", "30Mbit"));
+    manager.apply(Some(Duration::from_secs(600))).unwrap();
+    assert_eq!(min(&manager), 30);
+    assert!(manager.status().unwrap().policy.taken_back_in_seconds.unwrap() > 500.0);
+    assert!(!manager.expire().unwrap(), "not yet");
+    files.write(&POLICY.replace("40Mbit", "20Mbit"));
+    manager.apply(Some(Duration::ZERO)).unwrap();
+    assert_eq!(min(&manager), 20);
+    assert!(manager.expire().unwrap());
+    assert_eq!(min(&manager), 40, "what was in force before the first of both");
+    assert!(manager.confirm().unwrap_err().to_string().contains("nothing waits"));
+    manager.apply(Some(Duration::from_secs(600))).unwrap();
+    manager.confirm().unwrap();
+    assert!(!manager.expire().unwrap());
+    assert_eq!(min(&manager), 20);
+}
+
+#[test]
+fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
+    let (files, keeper, mut manager) = started();
+    manager.set(&set("10Mbit"), None).unwrap();
+    assert_eq!(
+        (min(&manager), manager.status().unwrap().policy.over.as_str()),
+        (10, "[class.gold]\nmin = \"10Mbit\"\n")
+    );
+    assert!(manager.set(&set("10Mbps"), None).unwrap_err().problems()[0].to_string().contains("guard set:2"));
+    manager.set(&set("5Mbit"), Some(Duration::from_secs(600))).unwrap();
+    drop(manager);
+    let mut manager = start_with(&files, &keeper).unwrap();
+    assert_eq!(min(&manager), 10, "what waited for a confirmation is gone");
+    manager.set(&Change::Clear { class: None }, None).unwrap();
+    assert_eq!(min(&manager), 40);
+    manager.set(&set("10Mbit"), None).unwrap();
+    manager.stop(true).unwrap();
+    assert!(manager.status().is_err());
+    drop(manager);
+    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 40);
+}
+
+#[test]
+fn interfaces_that_appear_are_timed() {
+    let (_, _, mut manager) = started();
+    let told = Some(Instant::now());
+    manager.see(Seen { found: vec![tap(1), tap(2)], told }).unwrap();
+    manager.see(Seen { found: vec![tap(1), tap(2)], told }).unwrap();
+    manager.see(Seen { found: vec![tap(2), tap(3)], told: None }).unwrap();
+    let status = manager.status().unwrap();
+    assert_eq!(status.appeared.total, 1);
+    assert!(status.appeared.p99_seconds.unwrap() > 0.0);
+    let names: Vec<&str> = status.pools[0].members.iter().map(|m| m.name.as_str()).collect();
+    assert_eq!(names, ["host", "tap2", "tap3", "default"]);
+}

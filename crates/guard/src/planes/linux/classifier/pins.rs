@@ -1,0 +1,189 @@
+//! TCX links that outlive their process: pinned in a bpffs (`Documentation/bpf`, bpf(2) BPF_OBJ_PIN), each at
+//! `/sys/fs/bpf/vmio/<inode of the network namespace>/<generation>/<point>-<index>`. Each owner has a generation of its
+//! own; the one after it takes the earlier ones away when its own links are there. Programs and maps live by the links.
+//!
+//! The file system is never mounted here, and its root may be everybody's to write: so the directories below must be this
+//! user's and nobody else's, and the way down is walked with descriptors, no link followed.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use libbpf_sys::{BPF_F_PATH_FD, bpf_obj_pin_opts};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, fstatfs, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::super::{Error, Result};
+
+/// Where a bpffs is mounted on every system that has one.
+const ROOT: &str = "/sys/fs/bpf";
+/// Directory of vmio's.
+const OURS: &str = "vmio";
+/// BPF_FS_MAGIC of include/uapi/linux/magic.h.
+const MAGIC: u64 = 0xcafe_4a11;
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Permissions of the group and of all others.
+const OTHERS: u32 = 0o077;
+
+/// The place of one network namespace's pins.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    root: OwnedFd,
+    namespace: String,
+}
+
+/// The pins of one owner.
+#[derive(Debug)]
+pub struct Pins {
+    dir: OwnedFd,
+    generation: String,
+    path: String,
+}
+
+impl Shelf {
+    /// The place, where a bpffs is mounted; nothing is made yet. Why not, in a sentence, else.
+    pub(crate) fn find(namespace: u64) -> std::result::Result<Shelf, String> {
+        let root = openat(CWD, ROOT, DIRECTORY, Mode::empty()).map_err(|e| format!("{ROOT} cannot be opened: {e}"))?;
+        let kind = fstatfs(&root).map_err(|e| format!("{ROOT}: {e}"))?.f_type;
+        if kind as u64 & 0xffff_ffff != MAGIC {
+            return Err(format!("no bpffs is mounted at {ROOT}"));
+        }
+        let shelf = Shelf { root, namespace: namespace.to_string() };
+        // What others have planted is no place; it is asked again when something is made there.
+        shelf.home().map_err(|e| e.to_string())?;
+        Ok(shelf)
+    }
+
+    /// Its path, for people.
+    pub(crate) fn path(&self) -> String {
+        format!("{ROOT}/{OURS}/{}", self.namespace)
+    }
+
+    /// Generations that are there.
+    pub(crate) fn generations(&self) -> Result<Vec<String>> {
+        match self.home()? {
+            Some((_, home)) => names(&home).map_err(|e| self.refused("list", e)),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Directories for an owner, after all that were there.
+    pub(crate) fn begin(&self) -> Result<Pins> {
+        let failed = |e| self.refused("make", e);
+        let ours = made(self.root.as_fd(), OURS).map_err(failed)?;
+        let home = made(ours.as_fd(), &self.namespace).map_err(failed)?;
+        let last = names(&home).map_err(failed)?.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+        let generation = (last.unwrap_or(0) + 1).to_string();
+        let dir = made(home.as_fd(), &generation).map_err(failed)?;
+        let path = format!("{}/{generation}", self.path());
+        Ok(Pins { dir, generation, path })
+    }
+
+    /// Takes all pins off but those of one owner, and the directories that nobody needs; how many.
+    pub(crate) fn clear(&self, but: Option<&Pins>) -> Result<usize> {
+        let failed = |e| self.refused("clear", e);
+        let Some((ours, home)) = self.home()? else { return Ok(0) };
+        let mut gone = 0;
+        for generation in names(&home).map_err(failed)? {
+            if but.is_some_and(|pins| pins.generation == generation) {
+                continue;
+            }
+            let Ok(dir) = trusted(home.as_fd(), &generation) else { continue };
+            for name in names(&dir).map_err(failed)? {
+                unlinkat(&dir, &name, AtFlags::empty()).map_err(failed)?;
+                gone += 1;
+            }
+            unlinkat(&home, &generation, AtFlags::REMOVEDIR).map_err(failed)?;
+        }
+        // Those that are not empty stay: of an owner, or of other namespaces.
+        if unlinkat(&ours, &self.namespace, AtFlags::REMOVEDIR).is_ok() {
+            let _ = unlinkat(&self.root, OURS, AtFlags::REMOVEDIR);
+        }
+        Ok(gone)
+    }
+
+    /// vmio's directory, and this namespace's in it, where they are there.
+    fn home(&self) -> Result<Option<(OwnedFd, OwnedFd)>> {
+        let ours = match trusted(self.root.as_fd(), OURS) {
+            Err(Errno::NOENT) => return Ok(None),
+            ours => ours.map_err(|e| self.refused("open", e))?,
+        };
+        match trusted(ours.as_fd(), &self.namespace) {
+            Err(Errno::NOENT) => Ok(None),
+            home => Ok(Some((ours, home.map_err(|e| self.refused("open", e))?))),
+        }
+    }
+
+    fn refused(&self, what: &str, e: Errno) -> Error {
+        let said = match e {
+            Errno::PERM | Errno::NOTDIR | Errno::LOOP => "it must be a directory of this user's with mode 0700",
+            _ => "",
+        };
+        Error::Refused { what: format!("{what} {}", self.path()), source: e.into(), said: said.to_owned() }
+    }
+}
+
+impl Pins {
+    /// Pins a link, so that it stays when its descriptors are closed.
+    pub(super) fn pin(&self, link: BorrowedFd<'_>, name: &str) -> Result<()> {
+        let failed = |source| Error::Refused {
+            what: format!("pin {}/{name}", self.path),
+            source,
+            said: "it needs CAP_BPF".to_owned(),
+        };
+        let path = CString::new(name).map_err(|e| failed(e.into()))?;
+        // One that is gone with its interface may have left its pin.
+        let _ = unlinkat(&self.dir, name, AtFlags::empty());
+        let options = bpf_obj_pin_opts {
+            sz: size_of::<bpf_obj_pin_opts>() as _,
+            file_flags: BPF_F_PATH_FD,
+            path_fd: self.dir.as_raw_fd(),
+        };
+        // SAFETY: descriptors, path and options outlive the call.
+        let done = unsafe { libbpf_sys::bpf_obj_pin_opts(link.as_raw_fd(), path.as_ptr(), &raw const options) };
+        if done < 0 { Err(failed(io::Error::from_raw_os_error(-done))) } else { Ok(()) }
+    }
+
+    /// Takes a pin off. Gone already is as good.
+    pub(super) fn unpin(&self, name: &str) -> Result<()> {
+        match unlinkat(&self.dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(Error::Refused {
+                what: format!("remove {}/{name}", self.path),
+                source: e.into(),
+                said: String::new(),
+            }),
+        }
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+}
+
+/// A directory that is there and nobody else's: `EPERM` where it is.
+fn trusted(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    let dir = openat(at, name, DIRECTORY, Mode::empty())?;
+    let stat = fstat(&dir)?;
+    if stat.st_uid != geteuid().as_raw() || stat.st_mode & OTHERS != 0 { Err(Errno::PERM) } else { Ok(dir) }
+}
+
+fn made(at: BorrowedFd<'_>, name: &str) -> rustix::io::Result<OwnedFd> {
+    match mkdirat(at, name, Mode::RWXU) {
+        Ok(()) | Err(Errno::EXIST) => trusted(at, name),
+        Err(e) => Err(e),
+    }
+}
+
+fn names(dir: &OwnedFd) -> rustix::io::Result<Vec<String>> {
+    let mut all = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            all.push(name);
+        }
+    }
+    all.sort();
+    Ok(all)
+}

@@ -1,0 +1,156 @@
+//! The guests that run here, as far as their network goes. What a process says of itself is believed only where the
+//! kernel bears it out: anybody can start a program called `qemu` with another guest's name and tap on its command
+//! line, so a tap is a guest's only if its process holds it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{Mode, OFlags, open, openat};
+use vmio_look::{Look, kinds, managers};
+use vmio_model::facts::{Guest, Nic};
+use vmio_node::linux::process;
+use vmio_node::machine::start_ticks;
+use vmio_node::{Local, Reader};
+
+/// Namespaces that have a name, which are looked at.
+const MOST_NAMESPACES: usize = 16_384;
+
+/// A guest, and what of the host's network is its.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Behind {
+    /// Its name here.
+    pub name: String,
+    /// What else it is known by: UUID, VMID, domain.
+    pub names: Vec<String>,
+    /// Processes that run it.
+    pub pids: Vec<u32>,
+    /// Whether its network namespace is another than the host's.
+    pub apart: bool,
+    /// Its network devices, with an interface of this namespace only where that is sure to be its.
+    pub nics: Vec<Nic>,
+}
+
+/// Who knows the guests.
+pub trait Guests: Send {
+    /// Those that run now.
+    fn look(&mut self) -> Vec<Behind>;
+}
+
+/// Those of this host, by the kinds and managers that `vmio scan` knows. Managers are asked only when a guest has come or
+/// gone, and nobody waits for them: some are programs. What they add is there at a later look.
+#[derive(Default)]
+pub struct Here {
+    known: BTreeMap<u32, Known>,
+    asked: Option<JoinHandle<Vec<Guest>>>,
+}
+
+/// What is known of a process.
+struct Known {
+    start: Option<u64>,
+    /// As its manager has it.
+    configured: Option<Guest>,
+    /// Taps that it holds, by name.
+    taps: BTreeSet<String>,
+}
+
+impl Guests for Here {
+    fn look(&mut self) -> Vec<Behind> {
+        let node = Local::new();
+        let look = Look::new(&node);
+        let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(&look).guests).collect();
+        let now: BTreeMap<u32, Option<u64>> =
+            guests.iter().filter_map(|g| g.pid).map(|pid| (pid, start_ticks(pid))).collect();
+        let before = self.known.len();
+        self.known.retain(|pid, known| now.get(pid) == Some(&known.start));
+        let mut changed = self.known.len() != before;
+        for (pid, start) in now {
+            let new = || Known { start, configured: None, taps: BTreeSet::new() };
+            self.known.entry(pid).or_insert_with(|| {
+                changed = true;
+                new()
+            });
+        }
+        self.hear(&guests);
+        if changed && self.asked.is_none() {
+            let ask = || managers::ALL.iter().flat_map(|m| m.guests(&Look::new(&Local::new())).guests).collect();
+            self.asked = thread::Builder::new().name("guard-managers".into()).spawn(ask).ok();
+        }
+        for guest in &mut guests {
+            let known = guest.pid.and_then(|pid| self.known.get(&pid));
+            if let Some(asked) = known.and_then(|k| k.configured.clone()) {
+                guest.configured(asked);
+            }
+        }
+        guests.into_iter().map(|guest| behind(&node, guest, &mut self.known)).collect()
+    }
+}
+
+impl Here {
+    /// What the managers have said meanwhile.
+    fn hear(&mut self, guests: &[Guest]) {
+        if !self.asked.as_ref().is_some_and(JoinHandle::is_finished) {
+            return;
+        }
+        // One that panicked has nothing to say.
+        let said = self.asked.take().and_then(|asked| asked.join().ok()).unwrap_or_default();
+        for (guest, pid) in guests.iter().filter_map(|g| Some((g, g.pid?))) {
+            let own = |g: &&Guest| g.pid == Some(pid) || (g.uuid.is_some() && g.uuid == guest.uuid);
+            if let Some(known) = self.known.get_mut(&pid) {
+                known.configured = said.iter().find(own).cloned();
+            }
+        }
+    }
+}
+
+fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -> Behind {
+    let mut names: Vec<String> = guest.uuid.iter().cloned().chain(guest.ids.values().cloned()).collect();
+    names.retain(|name| !name.is_empty() && *name != guest.name);
+    names.sort_unstable();
+    names.dedup();
+    let apart = guest.pid.is_some_and(|pid| !process::same_namespace(reader, pid, "net"));
+    let mut nics = guest.nics;
+    for nic in &mut nics {
+        let sure = match (nic.interface.as_deref(), nic.backend.as_deref(), guest.pid) {
+            // What the kernel itself says is at the other end.
+            (Some(_), Some("veth"), _) => true,
+            (Some(tap), Some("tap"), Some(pid)) if !apart => holds(reader, pid, tap, known),
+            _ => false,
+        };
+        if !sure {
+            nic.interface = None.into();
+        }
+    }
+    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, nics }
+}
+
+/// Whether a process holds a tap of that name. It is asked again until it does.
+fn holds(reader: &dyn Reader, pid: u32, tap: &str, known: &mut BTreeMap<u32, Known>) -> bool {
+    let Some(known) = known.get_mut(&pid) else { return false };
+    if !known.taps.contains(tap) {
+        let numbers = process::descriptor_numbers(reader, pid).unwrap_or_default();
+        known.taps = numbers.into_iter().filter_map(|fd| process::tun_interface(reader, pid, fd)).collect();
+    }
+    known.taps.contains(tap)
+}
+
+/// The files of network namespaces that `ip netns` keeps by a name; only root can put them there.
+pub fn named_namespaces(dir: &Path) -> Vec<(String, File)> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let Ok(dir) = open(dir, flags | OFlags::DIRECTORY, Mode::empty()) else { return Vec::new() };
+    let trusted = rustix::fs::fstat(&dir).is_ok_and(|stat| stat.st_uid == 0 && stat.st_mode & 0o022 == 0);
+    let Ok(entries) = rustix::fs::Dir::read_from(&dir) else { return Vec::new() };
+    if !trusted {
+        return Vec::new();
+    }
+    let name = |entry: rustix::fs::DirEntry| entry.file_name().to_str().ok().map(str::to_owned);
+    let mut names: Vec<String> = entries.flatten().filter_map(name).filter(|n| !n.starts_with('.')).collect();
+    names.sort_unstable();
+    names.truncate(MOST_NAMESPACES);
+    let open = |name: String| {
+        let file = openat(&dir, name.as_str(), flags | OFlags::NONBLOCK, Mode::empty()).ok()?;
+        Some((name, File::from(file)))
+    };
+    names.into_iter().filter_map(open).collect()
+}

@@ -1,0 +1,70 @@
+//! Interfaces of the host with the guests behind them, put together from what the kernel says of links and what is known
+//! of guests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vmio_model::facts::Nic;
+use vmio_model::policy::assign::Interface;
+
+use super::guests::Behind;
+use super::way::{Host, way};
+use crate::found::Found;
+use crate::planes::linux::links::Link;
+
+/// All that may be a guest's: not loopback, not the uplinks, nothing that has ports, no IFB.
+pub fn found(
+    links: &[Link],
+    guests: &[Behind],
+    namespaces: &BTreeMap<i32, String>,
+    addresses: &BTreeMap<u32, [u8; 6]>,
+    host: &Host,
+    uplinks: &BTreeSet<String>,
+) -> Vec<Found> {
+    let masters: BTreeSet<u32> = links.iter().filter_map(|link| link.master).collect();
+    let roads: Vec<(&str, u32)> = links
+        .iter()
+        .filter(|link| uplinks.contains(&link.device.name))
+        .map(|link| (link.device.name.as_str(), link.device.index))
+        .collect();
+    let of_guest = |link: &&Link| {
+        let (kind, index) = (link.kind.as_str(), link.device.index);
+        let used = uplinks.contains(&link.device.name) || masters.contains(&index);
+        !link.loopback && !used && !matches!(kind, "bridge" | "bond" | "team" | "ifb" | "vlan" | "vxlan")
+    };
+    let mut all: Vec<Found> = Vec::new();
+    for link in links.iter().filter(of_guest) {
+        let (name, index) = (&link.device.name, link.device.index);
+        let own = |nic: &&Nic| nic.interface.as_deref() == Some(name);
+        let behind = guests.iter().find_map(|guest| Some((guest, guest.nics.iter().find(own)?)));
+        let vms = behind.map(|(guest, _)| std::iter::once(&guest.name).chain(&guest.names).cloned().collect());
+        // What the guest was given, or what stands at the other end.
+        let given = behind.and_then(|(_, nic)| nic.place.target.clone()).filter(|mac| is_address(mac));
+        let other_end = || addresses.get(&index).map(text);
+        let ways = roads.iter().map(|(name, uplink)| ((*name).to_owned(), way(links, host, index, *uplink)));
+        all.push(Found {
+            interface: Interface {
+                index,
+                name: name.clone(),
+                macs: given.or_else(other_end).into_iter().collect(),
+                vms: vms.unwrap_or_default(),
+                netns: link.tied_in.and_then(|number| namespaces.get(&number).cloned()),
+            },
+            nic: behind.map(|(_, nic)| nic.clone()),
+            pids: behind.map(|(guest, _)| guest.pids.clone()).unwrap_or_default(),
+            ways: ways.collect(),
+        });
+    }
+    all.sort_by(|a, b| a.interface.cmp(&b.interface));
+    all
+}
+
+fn text(address: &[u8; 6]) -> String {
+    let [a, b, c, d, e, f] = address;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}
+
+fn is_address(text: &str) -> bool {
+    let mut parts = text.split(':');
+    let two = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    parts.by_ref().take(6).filter(|part| two(part)).count() == 6 && parts.next().is_none()
+}

@@ -1,0 +1,195 @@
+//! What is there: the interfaces of this host and the guests behind them. It is looked at when the kernel says that
+//! an interface came, went or changed, and every second all the same; nothing is asked of anybody, nothing is changed.
+//!
+//! [`interfaces`] puts together what [`guests`] and the kernel say; [`way`] says what lies between an interface and an
+//! uplink. Both are pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::planes::linux::links::{self, Link, Of};
+use crate::planes::linux::netlink::events::Events;
+use crate::planes::linux::{Error, Netlink};
+
+pub mod guests;
+pub mod interfaces;
+pub mod way;
+
+pub use crate::found::Found;
+pub use guests::{Behind, Guests};
+
+/// How long what is there is taken for known without an event: addresses in containers, guests that start on taps
+/// that were there, and rules of a firewall are told by nobody.
+const LOOK: Duration = Duration::from_secs(1);
+/// Events come in rows: an interface is made, renamed, made a port, brought up.
+const REST: Duration = Duration::from_millis(2);
+/// How often the thread looks whether it is to end.
+const TURN: Duration = Duration::from_millis(200);
+
+/// Looks at interfaces, in the network namespace of the thread that made it.
+pub struct Source {
+    netlink: Netlink,
+    guests: Box<dyn Guests>,
+    /// Those of the last look.
+    known: Vec<Behind>,
+}
+
+impl Source {
+    /// One for this namespace, and these guests.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket.
+    pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
+        Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new() })
+    }
+
+    /// What is there now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
+        self.known = self.guests.look();
+        self.glance(uplinks)
+    }
+
+    /// What is there now, with the guests of the look before: most of a look's time goes into guests.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn glance(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
+        let links = links::all(&mut self.netlink)?;
+        let guests = std::mem::take(&mut self.known);
+        let namespaces = self.namespaces(&links, &guests);
+        self.known = guests;
+        let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
+        Ok(interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks))
+    }
+
+    /// Names of the namespaces that interfaces lead to, by the numbers that the kernel has for them here.
+    fn namespaces(&mut self, links: &[Link], guests: &[Behind]) -> Result<BTreeMap<i32, String>, Error> {
+        let mut names = BTreeMap::new();
+        if links.iter().all(|link| link.tied_in.is_none()) {
+            return Ok(names);
+        }
+        for guest in guests.iter().filter(|guest| guest.apart) {
+            for pid in &guest.pids {
+                if let Some(number) = links::namespace_number(&mut self.netlink, Of::Process(*pid))? {
+                    names.insert(number, guest.name.clone());
+                }
+            }
+        }
+        // What `ip netns` calls them goes first.
+        for (name, file) in guests::named_namespaces(Path::new("/run/netns")) {
+            use std::os::fd::AsFd;
+            if let Some(number) = links::namespace_number(&mut self.netlink, Of::File(file.as_fd()))? {
+                names.insert(number, name);
+            }
+        }
+        Ok(names)
+    }
+
+    /// Addresses of the other ends of what leads to other namespaces, by the index of this end.
+    fn addresses(&mut self, links: &[Link]) -> Result<BTreeMap<u32, [u8; 6]>, Error> {
+        let mut all = BTreeMap::new();
+        for link in links {
+            let (Some(namespace), Some(index)) = (link.tied_in, link.tied_to) else { continue };
+            if link.kind != "veth" {
+                continue;
+            }
+            match links::by_index_in(&mut self.netlink, namespace, index) {
+                Ok(Some(Link { address: Some(address), .. })) => drop(all.insert(link.device.index, address)),
+                Ok(_) => {}
+                // Of another user's, or an old kernel: not known is no reason to know nothing.
+                Err(Error::Refused { .. }) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// What was seen, and when the change that led to it was told; `None` where it was looked at without one.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// What is there.
+    pub found: Vec<Found>,
+    /// When the kernel told.
+    pub told: Option<Instant>,
+}
+
+/// The thread that looks. Dropped, it ends.
+#[derive(Debug)]
+pub struct Watch {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Starts it: each time that something was seen, `tell` is called with it; it says which uplinks there are, for
+    /// the next look.
+    ///
+    /// # Errors
+    /// When the system gives no thread, or the kernel no socket.
+    pub fn start(
+        open: impl FnOnce() -> Result<Source, Error> + Send + 'static,
+        mut tell: impl FnMut(Result<Seen, Error>) -> BTreeSet<String> + Send + 'static,
+        mut uplinks: BTreeSet<String>,
+    ) -> std::io::Result<Watch> {
+        let end = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&end);
+        let run = move || {
+            let opened = open().and_then(|source| Ok((source, Events::open()?)));
+            let (mut source, mut events) = match opened {
+                Ok(opened) => opened,
+                Err(e) => {
+                    tell(Err(e));
+                    return;
+                }
+            };
+            let mut told = None;
+            let mut looked: Option<Instant> = None;
+            while !ended.load(Ordering::Relaxed) {
+                if told.is_some() {
+                    // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
+                    let found = source.glance(&uplinks);
+                    uplinks = tell(found.map(|found| Seen { found, told }));
+                }
+                if told.is_some() || looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                    let found = source.look(&uplinks);
+                    uplinks = tell(found.map(|found| Seen { found, told }));
+                    looked = Some(Instant::now());
+                }
+                told = match events.wait(TURN) {
+                    Ok(None) => None,
+                    Ok(Some(first)) => {
+                        thread::sleep(REST);
+                        // What came meanwhile is seen by the look that follows; what fails is told by the next wait.
+                        let _ = events.wait(Duration::ZERO);
+                        Some(first)
+                    }
+                    Err(e) => {
+                        uplinks = tell(Err(e));
+                        thread::sleep(TURN);
+                        None
+                    }
+                };
+            }
+        };
+        let thread = thread::Builder::new().name("guard-look".into()).spawn(run)?;
+        Ok(Watch { end, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

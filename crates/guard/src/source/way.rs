@@ -1,0 +1,184 @@
+//! What lies between an interface and an uplink, as far as it decides whether a packet that waits at the uplink is still
+//! charged to the interface: by how the interfaces of the host hang together, and by what its bridges do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use vmio_model::holding::Way;
+
+use crate::planes::linux::links::Link;
+
+/// Steps from bridge to bridge that are followed: a firewall bridge is one.
+const STEPS: usize = 8;
+
+/// What else the host says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Whether every bridge hands its packets to the IP firewall (`net.bridge.bridge-nf-call-iptables` and its kin).
+    pub every_bridge: Option<bool>,
+}
+
+impl Host {
+    /// This host's, in the network namespace of the thread.
+    pub fn here() -> Host {
+        let on = |call: &str| match fs::read_to_string(format!("/proc/sys/net/bridge/bridge-nf-call-{call}")) {
+            Ok(text) => Some(text.trim() != "0"),
+            // Without the module there is no such file.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some(false),
+            Err(_) => None,
+        };
+        let mut all = ["iptables", "ip6tables", "arptables"].into_iter().map(on);
+        Host { every_bridge: all.try_fold(false, |any, one| Some(any || one?)) }
+    }
+
+    fn calls(&self, bridge: &Link) -> Option<bool> {
+        if bridge.kind != "bridge" {
+            // A bond, a team, Open vSwitch: none asks the firewall of bridges.
+            return Some(false);
+        }
+        if bridge.asks_firewall { Some(true) } else { self.every_bridge }
+    }
+}
+
+/// The way from an interface to an uplink, by indices.
+pub fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
+    let by_index: BTreeMap<u32, &Link> = links.iter().map(|link| (link.device.index, link)).collect();
+    let Some(master) = by_index.get(&interface).and_then(|link| by_index.get(&link.master?)) else {
+        // What is a port of nothing is routed, or not at all on the way to that uplink.
+        return Way { bridge_netfilter: Some(false), routed: Some(true) };
+    };
+    // From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
+    let (mut passed, mut next) = (BTreeSet::new(), vec![master.device.index]);
+    let mut bridge_netfilter = Some(false);
+    for _ in 0..STEPS {
+        let mut behind = Vec::new();
+        for index in std::mem::take(&mut next) {
+            let Some(bridge) = by_index.get(&index).filter(|_| passed.insert(index)) else { continue };
+            bridge_netfilter = match (bridge_netfilter, host.calls(bridge)) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                _ => None,
+            };
+            let leaves = links.iter().filter(|link| link.master == Some(index) || link.device.index == index);
+            for port in leaves.filter(|link| link.device.index != interface) {
+                if is_over(&by_index, port, uplink) {
+                    return Way { bridge_netfilter, routed: Some(false) };
+                }
+                let other = port.tied_to.filter(|_| port.tied_in.is_none() && port.kind == "veth");
+                behind.extend(other.and_then(|other| by_index.get(&other)?.master));
+            }
+        }
+        next = behind;
+    }
+    Way { bridge_netfilter, routed: Some(true) }
+}
+
+/// Whether what leaves by a port leaves by the uplink: it is the uplink, a VLAN over it, or the bond that it is in.
+fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
+    let mut at = port;
+    for _ in 0..STEPS {
+        if at.device.index == uplink
+            || by_index.get(&uplink).is_some_and(|u| u.master == Some(at.device.index) && at.kind != "bridge")
+        {
+            return true;
+        }
+        match at.tied_to.filter(|_| at.tied_in.is_none() && at.kind != "veth").and_then(|below| by_index.get(&below)) {
+            Some(below) if below.device != at.device => at = below,
+            _ => return false,
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planes::linux::Device;
+
+    fn link(index: u32, name: &str, kind: &str) -> Link {
+        let device = Device { index, name: name.to_owned() };
+        Link { device, kind: kind.to_owned(), up: true, ..Link::default() }
+    }
+
+    fn port(mut link: Link, master: u32) -> Link {
+        link.master = Some(master);
+        link
+    }
+
+    fn tied(mut link: Link, to: u32) -> Link {
+        link.tied_to = Some(to);
+        link
+    }
+
+    const NONE: Host = Host { every_bridge: Some(false) };
+
+    fn asks(link: Link) -> Link {
+        Link { asks_firewall: true, ..link }
+    }
+
+    #[test]
+    fn a_bridge_with_the_uplink_in_it_is_bridged() {
+        let links = |bridge| [port(link(2, "eth0", ""), 3), bridge, port(link(4, "tap0", "tun"), 3)];
+        let bridge = || link(3, "br0", "bridge");
+        let to = |bridge, host| way(&links(bridge), &host, 4, 2);
+        assert_eq!(to(bridge(), NONE), Way { bridge_netfilter: Some(false), routed: Some(false) });
+        assert_eq!(to(asks(bridge()), NONE).bridge_netfilter, Some(true));
+        assert_eq!(to(bridge(), Host { every_bridge: Some(true) }).bridge_netfilter, Some(true));
+        // What could not be read is not known.
+        assert_eq!(to(bridge(), Host { every_bridge: None }).bridge_netfilter, None);
+        assert_eq!(to(asks(bridge()), Host { every_bridge: None }).bridge_netfilter, Some(true));
+    }
+
+    #[test]
+    fn a_firewall_bridge_is_followed_over_its_veth_pair() {
+        // Proxmox: tap100i0 - fwbr100i0 - fwln100i0 = fwpr100p0 - vmbr0 - bond0.7 over bond0 of eth0.
+        let mut links = [
+            port(link(2, "eth0", ""), 9),
+            link(9, "bond0", "bond"),
+            tied(port(link(10, "bond0.7", "vlan"), 3), 9),
+            link(3, "vmbr0", "bridge"),
+            tied(port(link(4, "fwpr100p0", "veth"), 3), 5),
+            tied(port(link(5, "fwln100i0", "veth"), 6), 4),
+            link(6, "fwbr100i0", "bridge"),
+            port(link(7, "tap100i0", "tun"), 6),
+        ];
+        let bridged = Way { bridge_netfilter: Some(false), routed: Some(false) };
+        for uplink in [2, 9, 10] {
+            assert_eq!(way(&links, &NONE, 7, uplink), bridged, "{uplink}");
+        }
+        for bridge in [3, 6] {
+            links[bridge].asks_firewall = true;
+            assert_eq!(way(&links, &NONE, 7, 2).bridge_netfilter, Some(true));
+            links[bridge].asks_firewall = false;
+        }
+    }
+
+    #[test]
+    fn what_hangs_in_no_bridge_with_the_uplink_is_routed() {
+        let links = [
+            link(2, "eth0", ""),
+            link(3, "virbr0", "bridge"),
+            port(link(4, "vnet0", "tun"), 3),
+            link(5, "tap9", "tun"),
+            // Its other end is in a container: nothing goes on from there.
+            Link { tied_in: Some(0), ..tied(port(link(6, "veth7", "veth"), 3), 4) },
+        ];
+        assert_eq!(way(&links, &NONE, 4, 2).routed, Some(true));
+        assert_eq!(way(&links, &NONE, 5, 2).routed, Some(true));
+    }
+
+    #[test]
+    fn bridges_in_a_circle_are_passed_once() {
+        let links = [
+            link(2, "eth0", ""),
+            link(3, "br0", "bridge"),
+            link(4, "br1", "bridge"),
+            tied(port(link(5, "a0", "veth"), 3), 6),
+            tied(port(link(6, "a1", "veth"), 4), 5),
+            tied(port(link(7, "b0", "veth"), 3), 8),
+            tied(port(link(8, "b1", "veth"), 4), 7),
+            port(link(9, "tap0", "tun"), 3),
+        ];
+        assert_eq!(way(&links, &NONE, 9, 2).routed, Some(true));
+    }
+}

@@ -1,0 +1,186 @@
+//! The client of the daemon: `vmio guard status`, `apply`, `confirm`, `set` and `undo`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::builder::{StringValueParser, TypedValueParser};
+use vmio_guard::api::client::{Client, ClientError};
+use vmio_guard::api::{Apply, Set, Stop};
+use vmio_guard::keep::Keeper;
+use vmio_guard::manager::document::Status;
+use vmio_guard::manager::{Change, Key};
+use vmio_guard::planes::{self, Options};
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::units;
+
+use super::{run, status};
+use crate::context::{Context, Outcome};
+use crate::term;
+
+#[derive(Debug, clap::Args)]
+pub struct StatusArgs {
+    /// Show it anew every second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ApplyArgs {
+    /// Take the change back after this time unless `vmio guard confirm` comes before
+    #[arg(long, value_name = "TIME", value_parser = time())]
+    confirm: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  vmio guard set class gold --max 500Mbit
+  vmio guard set class gold --min 100Mbit --priority 2 --confirm 60s
+  vmio guard set class gold --clear      as the files have it
+  vmio guard set --clear                 all classes as the files have them
+
+What is set holds until it is cleared or the host boots, also when the daemon
+ends. `vmio guard status` shows it. What is to stay belongs in a file.")]
+pub struct SetArgs {
+    /// What is set: `class`
+    #[arg(value_parser = ["class"], requires = "name")]
+    kind: Option<String>,
+    /// Name of the class
+    #[arg(requires = "kind")]
+    name: Option<String>,
+    /// Guaranteed rate
+    #[arg(long, value_name = "RATE", conflicts_with = "clear", requires = "name")]
+    min: Option<String>,
+    /// Upper limit
+    #[arg(long, value_name = "RATE", conflicts_with = "clear", requires = "name")]
+    max: Option<String>,
+    /// 1 is served first, 8 last
+    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
+    priority: Option<String>,
+    /// Share of spare inside a priority
+    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
+    weight: Option<String>,
+    /// Take away what was set
+    #[arg(long)]
+    clear: bool,
+    /// Take the change back after this time unless `vmio guard confirm` comes before
+    #[arg(long, value_name = "TIME", value_parser = time(), conflicts_with = "clear")]
+    confirm: Option<Duration>,
+}
+
+fn time() -> impl TypedValueParser<Value = Duration> {
+    StringValueParser::new().try_map(|text| units::time(&text).map_err(|e| e.to_string()))
+}
+
+fn client(context: &Context) -> Client {
+    Client::at(&run::path(context))
+}
+
+/// As a person is told.
+fn failed(error: ClientError) -> anyhow::Error {
+    match error {
+        ClientError::Nobody(_) => Failure::new(Exit::Precondition, error.to_string())
+            .help("start it with: vmio guard run (or: systemctl start vmio-guard)")
+            .into(),
+        ClientError::Refused(refusal) => {
+            for problem in &refusal.problems {
+                term::note(problem);
+            }
+            Failure::new(Exit::Usage, format!("{}; nothing was changed", refusal.error)).into()
+        }
+        ClientError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Failure::new(Exit::Precondition, error.to_string())
+                .help("be root, or in the group that may use the socket (vmio guard run --group)")
+                .into()
+        }
+        other => Failure::new(Exit::Failed, other.to_string()).into(),
+    }
+}
+
+pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
+    if context.json && args.watch {
+        let failure = Failure::new(Exit::Usage, "--watch is for people");
+        return Err(failure.help("with --json the status is printed once: ask again").into());
+    }
+    let client = client(context);
+    loop {
+        let status: Status = client.get("/v1/status").map_err(failed)?;
+        match context.json {
+            true => term::json(&status)?,
+            false => {
+                if args.watch {
+                    // Home, and nothing below: less flicker than clearing first.
+                    term::print_exact("\x1b[H\x1b[J")?;
+                }
+                term::print(&status::text(&status, context.style))?;
+            }
+        }
+        if !args.watch {
+            return Ok(Exit::Done);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
+    let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
+    client(context).post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
+    done("the policy of the files is in force", args.confirm)
+}
+
+pub fn confirm(context: &Context) -> Outcome {
+    client(context).post("/v1/confirm", &()).map_err(failed)?;
+    done("it stays", None)
+}
+
+pub fn set(args: &SetArgs, context: &Context) -> Outcome {
+    let given =
+        [(Key::Min, &args.min), (Key::Max, &args.max), (Key::Priority, &args.priority), (Key::Weight, &args.weight)];
+    let keys: BTreeMap<Key, String> = given.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
+    let change = match (&args.name, args.clear) {
+        (class, true) => Change::Clear { class: class.clone() },
+        (Some(class), false) => Change::Set { class: class.clone(), keys },
+        (None, false) => {
+            let failure = Failure::new(Exit::Usage, "nothing to set");
+            return Err(failure.help("for example: vmio guard set class gold --max 500Mbit").into());
+        }
+    };
+    let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
+    client(context).post("/v1/set", &Set { change, confirm_seconds }).map_err(failed)?;
+    done("in force", args.confirm)
+}
+
+fn done(what: &str, confirm: Option<Duration>) -> Outcome {
+    match confirm {
+        None => term::note(what),
+        Some(limit) => {
+            let limit = units::show_time(limit);
+            term::note(&format!("{what} for {limit}; to keep it: vmio guard confirm"));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Asks the daemon; without one does it here.
+pub fn undo(context: &Context) -> Outcome {
+    match client(context).post("/v1/stop", &Stop { undo: true }) {
+        Ok(()) => {
+            term::note("the limits are off, and the daemon has ended");
+            return Ok(Exit::Done);
+        }
+        Err(ClientError::Nobody(_)) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    if !rustix::process::geteuid().is_root() {
+        let failure = Failure::new(Exit::Precondition, "no guard runs; its limits are taken off as root");
+        return Err(failure.help("run it as root").into());
+    }
+    let keeper = Keeper::open(&run::state(context)?)?;
+    let entry = planes::ALL.first().expect("there is a plane");
+    let mut plane = (entry.open)(Options { takeover: false, keeper: keeper.clone() })?;
+    plane.undo()?;
+    for (id, _) in keeper.part("set").live::<String>()? {
+        keeper.part("set").strike(id)?;
+    }
+    term::note("no daemon runs; the limits are off");
+    Ok(Exit::Done)
+}

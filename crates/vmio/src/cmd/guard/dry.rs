@@ -1,0 +1,60 @@
+//! `vmio guard run --dry-run`: what would be limited on this host. It looks, and changes nothing.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use vmio_guard::desired::{Numbers, desired};
+use vmio_guard::planes::Entry;
+use vmio_guard::source::guests::Here;
+use vmio_guard::source::{Source, interfaces_of};
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::units::show_rate;
+
+use super::{accepted, links, read};
+use crate::context::{Context, Outcome};
+use crate::fit;
+use crate::report::format::count;
+use crate::term;
+
+pub fn run(config: &[PathBuf], plane: &Entry, context: &Context) -> Outcome {
+    let policy = accepted(read(config, &links::known())?)?;
+    let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
+    let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
+    let mut interfaces = interfaces_of(&found);
+    interfaces.sort_unstable();
+    let refused = |e: vmio_model::policy::compile::Refusal| {
+        Failure::new(Exit::Usage, format!("plane {} cannot hold this policy: {e}", plane.abilities.plane))
+    };
+    let numbers = Numbers::default().of(&interfaces).map_err(refused)?;
+    let next = desired(&policy, &interfaces, &numbers, &plane.abilities).map_err(refused)?;
+    let mut text = format!("Would be limited by plane {}; nothing was changed.\n", plane.abilities.plane);
+    for pool in &next.pools {
+        let mine = pool.seats.iter().filter(|seat| seat.interface.is_some());
+        text += &format!("  {}: {}\n", pool.key, count(mine.clone().count(), "interface"));
+        for seat in mine {
+            let class = policy.class(&seat.class);
+            let capacity = policy.uplinks[&pool.key.uplink].capacity;
+            let member = class.member(capacity);
+            let vms = seat.interface.iter().flat_map(|i| &i.vms).next();
+            let guest = vms.map_or_else(String::new, |vm| format!(" ({vm})"));
+            let what = format!(
+                "class {}, {} guaranteed, at most {}",
+                seat.class,
+                show_rate(member.min),
+                show_rate(member.max)
+            );
+            text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
+        }
+    }
+    for note in &next.notes {
+        text += &fit::paragraph("  ", 2, note);
+    }
+    if next.pools.iter().all(|pool| pool.seats.iter().all(|seat| seat.interface.is_none())) {
+        text += "No interface that is here now is in a class.\n";
+    }
+    if context.json {
+        term::note("--json: `vmio guard plan --json` prints the plan; a dry run is text alone");
+    }
+    term::print(&text)?;
+    Ok(Exit::Done)
+}

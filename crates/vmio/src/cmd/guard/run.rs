@@ -1,0 +1,241 @@
+//! `vmio guard run`: the daemon.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+
+use anyhow::Context as _;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use vmio_guard::api::{Token, Wish};
+use vmio_guard::manager::{ManagerError, Texts};
+use vmio_guard::planes::{self, Entry};
+use vmio_guard::service::{Event, Service, ServiceError};
+use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::Links;
+
+use super::{Config, files, links};
+use crate::context::{Context, Outcome};
+use crate::report::format::count;
+use crate::term::{self, Style};
+
+/// The group that may use the socket, where it is there and none is named.
+const GROUP: &str = "vmio";
+
+const EXAMPLES: &str = "\
+Examples:
+  vmio guard run                 the policy in /etc/vmio/guard.d, until Ctrl-C
+  vmio guard run --config guard.toml --dry-run
+                                 what it would limit; changes nothing
+  vmio guard run --listen 127.0.0.1:9127 --token-file /etc/vmio/token
+                                 also over TCP, for who has the token
+
+Limits stay in force when it ends, however it ends: `vmio guard undo` takes them
+off. SIGHUP, or `vmio guard apply`, reads the files anew.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    config: Config,
+    /// Say what would be limited, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Replace queues that others have put on an uplink; `guard undo` puts them back
+    #[arg(long)]
+    takeover: bool,
+    /// Group that may use the socket [default: vmio, where there is one]
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
+    /// Listen at this address, too, for who has the token
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
+    listen: Option<SocketAddr>,
+    /// File with the token, at least 32 characters; only its owner may read it
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    token_file: Option<PathBuf>,
+    /// What puts limits in force
+    #[arg(long, value_parser = plane_names(), default_value = "linux")]
+    plane: &'static Entry,
+}
+
+fn plane_names() -> impl TypedValueParser<Value = &'static Entry> {
+    let names =
+        planes::ALL.iter().map(|entry| clap::builder::PossibleValue::new(entry.abilities.plane).help(entry.about));
+    PossibleValuesParser::new(names).try_map(|name| planes::find(&name).ok_or("no such plane"))
+}
+
+/// The files, as they are when they are asked for.
+struct Files(Vec<PathBuf>);
+
+impl Texts for Files {
+    fn files(&self) -> Result<Vec<(String, String)>, String> {
+        files::read(&self.0).map_err(|e| format!("{e:#}"))
+    }
+
+    fn links(&self) -> Links {
+        links::known()
+    }
+}
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    // Absolute: what is read again later is the same file.
+    let config = args.config.config.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
+    let texts = Files(config.clone());
+    if args.dry_run {
+        return super::dry::run(&config, args.plane, context);
+    }
+    if !rustix::process::geteuid().is_root() && args.plane.abilities.plane != "fake" {
+        let failure = Failure::new(Exit::Precondition, "the guard sets limits of the kernel, which needs root");
+        return Err(failure.help("run it as root; `--dry-run` says without rights what it would do").into());
+    }
+    let tcp = match (args.listen, &args.token_file) {
+        (Some(address), Some(file)) => Some((address, token(file)?)),
+        _ => None,
+    };
+    let state = state(context)?;
+    let socket = socket(context)?;
+    let service = Service {
+        state,
+        socket: socket.clone(),
+        group: group(args.group.as_deref())?,
+        tcp,
+        texts: Box::new(texts),
+        plane: args.plane,
+        takeover: args.takeover,
+    };
+    let (wish, wishes) = mpsc::channel();
+    signals(wish).context("cannot wait for signals")?;
+    let style = Style::stderr();
+    let ended = service.run(wishes, |event| say(&event, &socket, style));
+    match ended {
+        Ok(()) => Ok(Exit::Done),
+        Err(ServiceError::Manager(e)) => Err(refused(e)),
+        Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
+            .help("is another one running? `vmio guard status` tells; `vmio guard undo` ends it")
+            .into()),
+        Err(e @ ServiceError::System { .. }) => Err(Failure::new(Exit::Precondition, e.to_string()).into()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A policy that is wrong is a usage error; its problems are told one by one.
+fn refused(error: ManagerError) -> anyhow::Error {
+    let style = Style::stderr();
+    for problem in error.problems() {
+        term::note_exact(&problem.snippet(&style.red("error")));
+    }
+    let exit = match &error {
+        ManagerError::Files(_) | ManagerError::Policy(_) => Exit::Usage,
+        ManagerError::Core(vmio_guard::core::CoreError::Refused(_)) => Exit::Usage,
+        ManagerError::Start(vmio_guard::daemon::StartError::Core(vmio_guard::core::CoreError::Refused(_))) => {
+            Exit::Usage
+        }
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, error.to_string()).help("docs/guard.md has the keys; nothing was changed").into()
+}
+
+/// SIGHUP reads the files anew; SIGINT and SIGTERM end it, and the limits stay.
+fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let run = move || {
+        for signal in signals.forever() {
+            let what = if signal == SIGHUP { Wish::Reload } else { Wish::Stop { undo: false } };
+            if wish.send(what).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("guard-signals".into()).spawn(run).map(drop)
+}
+
+/// A line an event, and what systemd wants to know.
+fn say(event: &Event, socket: &Path, style: Style) {
+    // Without systemd nobody listens.
+    let systemd = |state: &[NotifyState<'_>]| drop(sd_notify::notify(state));
+    let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
+    match event {
+        Event::Ready { interfaces, uplinks } => {
+            term::note(&format!(
+                "in force: {} of {}; asked at {}",
+                count(*interfaces, "interface"),
+                count(*uplinks, "uplink"),
+                socket.display()
+            ));
+            systemd(&[NotifyState::Ready]);
+        }
+        Event::Reloaded { revision } => term::note(&format!("revision {revision} of the policy is in force")),
+        Event::Refused(why) => {
+            for line in why {
+                warn(line);
+            }
+        }
+        Event::TakenBack => warn("nobody confirmed the change: what was in force before is in force again"),
+        Event::Came { interface, class } => term::note(&format!("{interface}: class {class}")),
+        Event::Went { interface } => term::note(&format!("{interface}: gone")),
+        Event::Trouble(what) => warn(what),
+        Event::Well => term::note("that is over"),
+        Event::Alive => systemd(&[NotifyState::Watchdog]),
+        Event::Ended { undone: true } => term::note("ended; the limits are off"),
+        Event::Ended { undone: false } => {
+            systemd(&[NotifyState::Stopping]);
+            term::note("ended; the limits stay in force until `vmio guard undo`");
+        }
+    }
+}
+
+/// Where the ledger lies: no recovery of runs looks there.
+pub fn state(context: &Context) -> anyhow::Result<PathBuf> {
+    let dir = context.paths.state.join("guard");
+    vmio_node::private_dir(&dir)?;
+    Ok(dir)
+}
+
+/// The socket's path; its directory is made where it is missing.
+fn socket(context: &Context) -> anyhow::Result<PathBuf> {
+    let dir = &context.paths.runtime;
+    use std::os::unix::fs::DirBuilderExt;
+    let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
+    made.with_context(|| Failure::new(Exit::Precondition, format!("cannot make the directory {}", dir.display())))?;
+    Ok(path(context))
+}
+
+/// Where a guard of this user listens.
+pub fn path(context: &Context) -> PathBuf {
+    context.paths.runtime.join("guard.sock")
+}
+
+fn group(named: Option<&str>) -> anyhow::Result<Option<u32>> {
+    let text = fs::read_to_string("/etc/group").unwrap_or_default();
+    let number = |name: &str| {
+        let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
+        line.split(':').nth(2)?.parse().ok()
+    };
+    match named {
+        None => Ok(number(GROUP)),
+        Some(name) => match number(name) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let failure = Failure::new(Exit::Precondition, format!("there is no group {name} in /etc/group"));
+                Err(failure.help(format!("groupadd --system {name}")).into())
+            }
+        },
+    }
+}
+
+fn token(file: &Path) -> anyhow::Result<Token> {
+    use std::os::unix::fs::MetadataExt;
+    let refused = |why: &str| Failure::new(Exit::Usage, format!("{}: {why}", file.display()));
+    let meta = fs::metadata(file).with_context(|| refused("cannot be read"))?;
+    if meta.mode() & 0o077 != 0 || (meta.uid() != 0 && meta.uid() != rustix::process::geteuid().as_raw()) {
+        return Err(refused("others may read the token").help(format!("chmod 600 {}", file.display())).into());
+    }
+    let text = fs::read_to_string(file).with_context(|| refused("cannot be read"))?;
+    let token = Token::of(&text);
+    let help = format!("openssl rand -hex 32 > {}", file.display());
+    Ok(token.ok_or_else(|| refused("a token has at least 32 characters, and no blanks").help(help))?)
+}

@@ -1,0 +1,112 @@
+//! What a guard that runs says of itself, for a terminal.
+
+use std::fmt::Write as _;
+
+use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
+use vmio_model::policy::units::show_rate;
+
+use super::table::{figure, unit};
+use crate::fit;
+use crate::report::format;
+use crate::term::Style;
+
+/// Columns of a figure.
+const FIGURE: usize = 7;
+/// Longest name beside which the figures still stand on the same line.
+const NAME: usize = 20;
+/// Longest class that is shown whole.
+const CLASS: usize = 10;
+
+/// The whole of it.
+pub fn text(status: &Status, style: Style) -> String {
+    let mut out = String::new();
+    let policy = &status.policy;
+    let loops = &status.loops;
+    let head = format!(
+        "revision {} of the policy ({}), plane {}, {} periods of {}, the longest {}",
+        policy.revision,
+        policy.files.join(", "),
+        status.plane,
+        loops.periods_total,
+        format::time(loops.period_seconds),
+        format::time(loops.longest_seconds),
+    );
+    out += &fit::paragraph("", 0, &head);
+    if let Some(p99) = status.appeared.p99_seconds {
+        let new = format::count(status.appeared.total as usize, "time");
+        let line = format!("interfaces came {new}, and were limited within {} (99 %)", format::time(p99));
+        out += &fit::paragraph("", 0, &line);
+    }
+    if loops.put_right_total > 0 {
+        let _ = writeln!(out, "{} changes of others at our queues put right", loops.put_right_total);
+    }
+    for (label, lines) in cautions(status) {
+        for line in lines {
+            out += &fit::notice(&format!("{}: ", style.yellow(label)), label.len() + 2, &line);
+        }
+    }
+    for pool in &status.pools {
+        out.push('\n');
+        table(&mut out, pool, style);
+    }
+    if !policy.over.is_empty() {
+        let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
+    }
+    out
+}
+
+/// What deserves a look, by kind.
+fn cautions(status: &Status) -> [(&'static str, Vec<String>); 4] {
+    let policy = &status.policy;
+    let mut waits = Vec::new();
+    if let Some(left) = policy.taken_back_in_seconds {
+        waits.push(format!("this change is taken back in {left:.0} s; to keep it: vmio guard confirm"));
+    }
+    let mut files = Vec::new();
+    if policy.files_differ {
+        files.push("the files have changed since; to put them in force: vmio guard apply".to_owned());
+    }
+    files.extend(policy.refused.iter().map(|why| format!("the last change was refused: {why}")));
+    let notes = status.notes.iter().chain(&policy.warnings).cloned().collect();
+    [("waits", waits), ("files", files), ("note", notes), ("trouble", status.trouble.iter().cloned().collect())]
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn table(out: &mut String, pool: &PoolDocument, style: Style) {
+    let (unit, factor) = unit(pool.capacity_bps);
+    let head = format!("{} {}", pool.uplink, pool.direction.word());
+    let (capacity, shared) = (show_rate(pool.capacity_bps), show_rate(pool.shared_bps));
+    let _ = writeln!(out, "{}: {capacity}, {shared} shared", style.bold(&head));
+    let widest = |of: fn(&MemberDocument) -> &str, most: usize, least: usize| {
+        pool.members.iter().map(|m| fit::columns(of(m))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
+    };
+    let (name_width, class_width) = (widest(|m| &m.name, NAME, unit.len()), widest(|m| &m.class, CLASS, 5));
+    let header = format!(
+        "{unit:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
+        "class", "prio", "rate", "min", "max", "limit", "dropped"
+    );
+    let _ = writeln!(out, "{}", style.dim(header.trim_end()));
+    for member in &pool.members {
+        let mut name = member.name.clone();
+        if fit::columns(&name) > name_width {
+            *out += &fit::paragraph("", 0, &name);
+            name.clear();
+        }
+        let class: String = member.class.chars().take(class_width).collect();
+        let rate = |bits: Option<u64>| bits.map_or_else(|| "-".to_owned(), |bits| figure(bits, factor));
+        let _ = writeln!(
+            out,
+            "{} {class:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
+            fit::left(&name, name_width),
+            member.priority,
+            rate(member.rate_bps),
+            figure(member.min_effective_bps, factor),
+            figure(member.max_bps, factor),
+            rate(member.limit_bps),
+            member.dropped_packets_total,
+        );
+    }
+}
