@@ -12,7 +12,7 @@ use vmio_model::problem::Problem;
 use crate::core::{Core, CoreError};
 use crate::daemon::{Daemon, Gone, StartError};
 use crate::keep::{Keep, KeepError, Keeper};
-use crate::planes::{Plane, PlaneError};
+use crate::planes::{Plane, PlaneError, linux};
 use crate::rates::Rates;
 use crate::source::{Found, Seen, interfaces_of};
 
@@ -59,6 +59,9 @@ pub enum ManagerError {
     /// The ledger.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// Interfaces cannot be looked at.
+    #[error(transparent)]
+    Look(#[from] linux::Error),
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),
@@ -133,9 +136,12 @@ pub struct Start {
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
     pub plane_name: &'static str,
-    /// What is there.
-    pub found: Vec<Found>,
+    /// Looks at what is there, with these uplinks.
+    pub look: LookFirst,
 }
+
+/// Looks at what is there, once, with the uplinks of the policy.
+pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
 
 impl Manager {
     /// Puts the policy of the files in force, for the interfaces that are there.
@@ -143,10 +149,11 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, found } = start;
+        let Start { texts, keeper, plane, plane_name, look } = start;
         let keep = keeper.part("set");
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
         let read = read(&*texts, &over)?;
+        let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
         let (policy, interfaces) = (read.loaded.policy.clone(), interfaces_of(&found));
         let period = policy.guard.period;
         let open = move || Core::start(plane()?, policy, interfaces);
