@@ -8,6 +8,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libbpf_sys::{BPF_F_PATH_FD, bpf_obj_pin_opts};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, fstatfs, mkdirat, openat, statat, unlinkat};
@@ -36,9 +37,10 @@ pub(crate) struct Shelf {
 /// The pins of one owner.
 #[derive(Debug)]
 pub struct Pins {
-    dir: OwnedFd,
+    shelf: Shelf,
+    /// Made anew where somebody takes it away.
+    dir: Mutex<OwnedFd>,
     generation: String,
-    path: String,
 }
 
 impl Shelf {
@@ -70,14 +72,23 @@ impl Shelf {
 
     /// Directories for an owner, after all that were there.
     pub(crate) fn begin(&self) -> Result<Pins> {
+        let last = self.generations()?.iter().filter_map(|name| name.parse::<u64>().ok()).max();
+        let generation = (last.unwrap_or(0) + 1).to_string();
+        let dir = Mutex::new(self.dir(&generation)?);
+        let root = self.root.try_clone().map_err(|source| Error::Refused {
+            what: format!("open {ROOT}"),
+            source,
+            said: String::new(),
+        })?;
+        Ok(Pins { shelf: Shelf { root, namespace: self.namespace.clone() }, dir, generation })
+    }
+
+    /// The directory of a generation, which is made where it is not there.
+    fn dir(&self, generation: &str) -> Result<OwnedFd> {
         let failed = |e| self.refused("make", e);
         let ours = made(self.root.as_fd(), OURS).map_err(failed)?;
         let home = made(ours.as_fd(), &self.namespace).map_err(failed)?;
-        let last = names(&home).map_err(failed)?.iter().filter_map(|name| name.parse::<u64>().ok()).max();
-        let generation = (last.unwrap_or(0) + 1).to_string();
-        let dir = made(home.as_fd(), &generation).map_err(failed)?;
-        let path = format!("{}/{generation}", self.path());
-        Ok(Pins { dir, generation, path })
+        made(home.as_fd(), generation).map_err(failed)
     }
 
     /// Takes all pins off but those of one owner, and the directories that nobody needs; how many.
@@ -128,17 +139,21 @@ impl Pins {
     /// Pins a link, so that it stays when its descriptors are closed.
     pub(super) fn pin(&self, link: BorrowedFd<'_>, name: &str) -> Result<()> {
         let failed = |source| Error::Refused {
-            what: format!("pin {}/{name}", self.path),
+            what: format!("pin {}/{}/{name}", self.shelf.path(), self.generation),
             source,
             said: "it needs CAP_BPF".to_owned(),
         };
+        let mut dir = self.hold();
+        if fstat(&*dir).map_err(|e| failed(e.into()))?.st_nlink == 0 {
+            *dir = self.shelf.dir(&self.generation)?;
+        }
         let path = CString::new(name).map_err(|e| failed(e.into()))?;
         // One that is gone with its interface may have left its pin.
-        let _ = unlinkat(&self.dir, name, AtFlags::empty());
+        let _ = unlinkat(&*dir, name, AtFlags::empty());
         let options = bpf_obj_pin_opts {
             sz: size_of::<bpf_obj_pin_opts>() as _,
             file_flags: BPF_F_PATH_FD,
-            path_fd: self.dir.as_raw_fd(),
+            path_fd: dir.as_raw_fd(),
         };
         // SAFETY: descriptors, path and options outlive the call.
         let done = unsafe { libbpf_sys::bpf_obj_pin_opts(link.as_raw_fd(), path.as_ptr(), &raw const options) };
@@ -147,10 +162,10 @@ impl Pins {
 
     /// Takes a pin off. Gone already is as good.
     pub(super) fn unpin(&self, name: &str) -> Result<()> {
-        match unlinkat(&self.dir, name, AtFlags::empty()) {
+        match unlinkat(&*self.hold(), name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(Error::Refused {
-                what: format!("remove {}/{name}", self.path),
+                what: format!("remove {}/{}/{name}", self.shelf.path(), self.generation),
                 source: e.into(),
                 said: String::new(),
             }),
@@ -158,7 +173,11 @@ impl Pins {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        statat(&*self.hold(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    fn hold(&self) -> MutexGuard<'_, OwnedFd> {
+        self.dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
