@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use super::super::book::Book;
 use super::super::htb::{self, Placed};
 use super::super::{Device, Netlink, Result, links};
-use super::attach::Attached;
-use super::attach::remove_clsact;
+use super::attach::{Attached, remove_clsact};
 use super::filters::{self, Found, Whose};
 use super::{Bond, Classifier, Shelf};
 
