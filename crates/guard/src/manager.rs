@@ -13,7 +13,7 @@ use crate::core::{Core, CoreError};
 use crate::daemon::{Daemon, Gone, StartError};
 use crate::found::Found;
 use crate::keep::{Keep, KeepError, Keeper};
-use crate::planes::{Plane, PlaneError};
+use crate::planes::{Plane, PlaneError, linux};
 use crate::rates::Rates;
 use crate::source::Seen;
 
@@ -60,6 +60,9 @@ pub enum ManagerError {
     /// The ledger.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// Interfaces cannot be looked at.
+    #[error(transparent)]
+    Look(#[from] linux::Error),
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),
@@ -134,9 +137,12 @@ pub struct Start {
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
     pub plane_name: &'static str,
-    /// What is there.
-    pub found: Vec<Found>,
+    /// Looks at what is there, with these uplinks.
+    pub look: LookFirst,
 }
+
+/// Looks at what is there, once, with the uplinks of the policy.
+pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
 
 impl Manager {
     /// Puts the policy of the files in force, for the interfaces that are there.
@@ -144,10 +150,11 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, found } = start;
+        let Start { texts, keeper, plane, plane_name, look } = start;
         let keep = keeper.part("set");
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
         let read = read(&*texts, &over)?;
+        let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
         let (policy, interfaces) = (read.loaded.policy.clone(), found.clone());
         let period = policy.guard.period;
         let open = move || Core::start(plane()?, policy, interfaces);

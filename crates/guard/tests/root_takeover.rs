@@ -204,6 +204,33 @@ fn interfaces_that_changed_meanwhile_are_told_apart() {
     }
 }
 
+/// Somebody takes the pins away: with the process the links would go.
+#[test]
+#[ignore = "root"]
+fn pins_that_somebody_took_away_are_put_back() {
+    if kernels_way() != Way::Tcx {
+        return;
+    }
+    apart_with_bpffs(true, || {
+        let bed = bed(1);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        let mut core = start(&bed, ledger.path(), LIMITED);
+        let there = State::now();
+        let one = pins().into_iter().find(|path| path.contains("classify-")).unwrap();
+        for taken in [one.as_str(), "/sys/fs/bpf/vmio"] {
+            run(&[&format!("rm -r {taken}")]);
+            assert!(core.reconcile().unwrap() > 0);
+            assert_eq!(core.reconcile().unwrap(), 0);
+            assert_eq!(State::now(), there);
+        }
+        drop(core);
+        assert_eq!(State::now(), there);
+        kept(ledger.path()).undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}
+
 /// In a bpffs that everybody may write, what somebody else has put in the place is not followed.
 #[test]
 #[ignore = "root"]

@@ -145,7 +145,9 @@ fn host() -> String {
     let mut all = said("tc", &["qdisc"]) + &said("tc", &["class", "show", "dev", "u0"]) + &links;
     for link in links.lines().filter_map(|line| line.split([':', '@']).nth(1)) {
         for hook in ["ingress", "egress"] {
-            all += &said("tc", &["filter", "show", "dev", link.trim(), hook]);
+            // It may be gone since it was listed.
+            let output = Command::new("tc").args(["filter", "show", "dev", link.trim(), hook]).output().unwrap();
+            all += &String::from_utf8_lossy(&output.stdout);
         }
     }
     all

@@ -1,5 +1,6 @@
 //! What a guard that runs says of itself, for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
@@ -80,6 +81,11 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, shared) = (show_rate(pool.capacity_bps), show_rate(pool.shared_bps));
     let _ = writeln!(out, "{}: {capacity}, {shared} shared", style.bold(&head));
+    if let Some(stage) = &pool.stage {
+        let lost = format::count(stage.dropped_packets_total as usize, "packet");
+        let line = format!("guests share {} before the uplink; {lost} dropped behind", show_rate(stage.shared_bps));
+        *out += &fit::paragraph("", 0, &line);
+    }
     let widest = |of: fn(&MemberDocument) -> &str, most: usize, least: usize| {
         pool.members.iter().map(|m| fit::columns(of(m))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
     };
@@ -109,4 +115,17 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
             member.dropped_packets_total,
         );
     }
+    if let Some(line) = excess(&pool.members) {
+        *out += &fit::paragraph("", 0, &line);
+    }
+}
+
+/// Where the excess of how many waits.
+fn excess(members: &[MemberDocument]) -> Option<String> {
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    for excess in members.iter().filter_map(|member| member.excess.as_ref()) {
+        *all.entry(&excess.waits).or_default() += 1;
+    }
+    let parts: Vec<String> = all.into_iter().map(|(waits, count)| format!("{count} {waits}")).collect();
+    (!parts.is_empty()).then(|| format!("excess: {} (--json says why)", parts.join(", ")))
 }

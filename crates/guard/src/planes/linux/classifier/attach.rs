@@ -7,7 +7,9 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_EGRESS, TC_INGRESS, TcHook};
+use libbpf_rs::{
+    AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType, TC_EGRESS, TC_INGRESS, TcHook,
+};
 use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
 
 use super::super::book::Book;
@@ -32,6 +34,11 @@ pub(super) enum Point {
 
 impl Point {
     pub(super) const ALL: [Point; 3] = [Point::Arrives, Point::Leaves, Point::Enters];
+
+    /// What its link is called where it is pinned.
+    fn pin(self, index: u32) -> String {
+        format!("{}-{index}", self.program())
+    }
 
     /// Where filters of clsact hang there.
     fn parent(self) -> u32 {
@@ -128,7 +135,14 @@ impl Attached {
             object.progs().find(|p| p.name() == point.program()).expect("the object was built with this program");
         match way {
             Way::Tcx => {
-                let link = loudly(&format!("attach the classifier to {device} by TCX"), || {
+                let (what, name) = (format!("attach the classifier to {device} by TCX"), point.pin(device.index));
+                // An earlier owner's link gets this program, at once.
+                let old = loudly(&what, || Ok(if let Bond::Pinned(pins) = bond { pins.open(&name) } else { None }))?;
+                if let Some(mut link) = old.filter(|link| at_point(link, device.index, point)) {
+                    loudly(&what, || link.update_prog(&program))?;
+                    return Ok(Attached::Tcx(link, name));
+                }
+                let link = loudly(&what, || {
                     let options =
                         bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: point.place(), ..Default::default() };
                     // SAFETY: program and options outlive the call.
@@ -138,7 +152,6 @@ impl Attached {
                     // SAFETY: it is a link of our own, given away here.
                     Ok(unsafe { Link::from_ptr(link) })
                 })?;
-                let name = format!("{}-{index}", point.program());
                 if let Bond::Pinned(pins) = bond {
                     pins.pin(link.as_fd(), &name)?;
                 }
@@ -236,6 +249,13 @@ impl Attached {
             }
         }
     }
+}
+
+/// Whether a link is where that program is to be: not if its interface went.
+fn at_point(link: &Link, index: u32, point: Point) -> bool {
+    let Ok(LinkTypeInfo::Tcx(at)) = link.info().map(|info| info.info) else { return false };
+    let ingress = matches!(at.attach_type, ProgramAttachType::TcxIngress);
+    at.ifindex == index && ingress == (point.parent() == INGRESS)
 }
 
 /// Takes a clsact qdisc off that was made for filters of ours, when none is left in it. One that is gone, or whose

@@ -13,7 +13,7 @@
 //! a system call.
 //!
 //! [`Bond`] says whether what is attached outlives the process: links that are pinned (`pins.rs`) and filters of clsact
-//! do. The next owner attaches its own beside or in the place of what it finds, and only then takes the rest off
+//! do. The next owner puts its own in the place of what it finds, and then takes the rest off
 //! (`sweep.rs`).
 
 use std::collections::BTreeMap;

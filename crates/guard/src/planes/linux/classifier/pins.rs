@@ -1,14 +1,18 @@
 //! TCX links that outlive their process: pinned in a bpffs (`Documentation/bpf`, bpf(2) BPF_OBJ_PIN), each at
-//! `/sys/fs/bpf/vmio/<inode of the network namespace>/<generation>/<point>-<index>`. Each owner has a generation of its
-//! own; the one after it takes the earlier ones away when its own links are there. Programs and maps live by the links.
+//! `/sys/fs/bpf/vmio/<inode of the network namespace>/<program>-<index>`. Programs and maps live by the links. The next owner
+//! opens them and exchanges the program (BPF_LINK_UPDATE), which no packet notices and which, other than attaching and
+//! detaching one, does not wait until all processors have been somewhere else (about 15 ms each).
 //!
 //! The file system is never mounted here, and its root may be everybody's to write: so the directories below must be this
 //! user's and nobody else's, and the way down is walked with descriptors, no link followed.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use libbpf_rs::Link;
 use libbpf_sys::{BPF_F_PATH_FD, bpf_obj_pin_opts};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, fstatfs, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
@@ -33,12 +37,12 @@ pub(crate) struct Shelf {
     namespace: String,
 }
 
-/// The pins of one owner.
+/// The pins of a namespace.
 #[derive(Debug)]
 pub struct Pins {
-    dir: OwnedFd,
-    generation: String,
-    path: String,
+    shelf: Shelf,
+    /// Made anew where somebody takes it away.
+    dir: Mutex<OwnedFd>,
 }
 
 impl Shelf {
@@ -60,43 +64,38 @@ impl Shelf {
         format!("{ROOT}/{OURS}/{}", self.namespace)
     }
 
-    /// Generations that are there.
-    pub(crate) fn generations(&self) -> Result<Vec<String>> {
+    /// Whether something is pinned there.
+    pub(crate) fn is_used(&self) -> Result<bool> {
         match self.home()? {
-            Some((_, home)) => names(&home).map_err(|e| self.refused("list", e)),
-            None => Ok(Vec::new()),
+            Some((_, home)) => Ok(!names(&home).map_err(|e| self.refused("list", e))?.is_empty()),
+            None => Ok(false),
         }
     }
 
-    /// Directories for an owner, after all that were there.
+    /// The directory, which is made where it is not there.
     pub(crate) fn begin(&self) -> Result<Pins> {
-        let failed = |e| self.refused("make", e);
-        let ours = made(self.root.as_fd(), OURS).map_err(failed)?;
-        let home = made(ours.as_fd(), &self.namespace).map_err(failed)?;
-        let last = names(&home).map_err(failed)?.iter().filter_map(|name| name.parse::<u64>().ok()).max();
-        let generation = (last.unwrap_or(0) + 1).to_string();
-        let dir = made(home.as_fd(), &generation).map_err(failed)?;
-        let path = format!("{}/{generation}", self.path());
-        Ok(Pins { dir, generation, path })
+        let dir = Mutex::new(self.dir()?);
+        let failed = |source| Error::Refused { what: format!("open {ROOT}"), source, said: String::new() };
+        let root = self.root.try_clone().map_err(failed)?;
+        Ok(Pins { shelf: Shelf { root, namespace: self.namespace.clone() }, dir })
     }
 
-    /// Takes all pins off but those of one owner, and the directories that nobody needs; how many.
-    pub(crate) fn clear(&self, but: Option<&Pins>) -> Result<usize> {
+    fn dir(&self) -> Result<OwnedFd> {
+        let failed = |e| self.refused("make", e);
+        let ours = made(self.root.as_fd(), OURS).map_err(failed)?;
+        made(ours.as_fd(), &self.namespace).map_err(failed)
+    }
+
+    /// Takes all pins off but those that are kept, and the directories that nobody needs; how many.
+    pub(crate) fn clear(&self, kept: &BTreeSet<&str>) -> Result<usize> {
         let failed = |e| self.refused("clear", e);
         let Some((ours, home)) = self.home()? else { return Ok(0) };
         let mut gone = 0;
-        for generation in names(&home).map_err(failed)? {
-            if but.is_some_and(|pins| pins.generation == generation) {
-                continue;
-            }
-            let Ok(dir) = trusted(home.as_fd(), &generation) else { continue };
-            for name in names(&dir).map_err(failed)? {
-                unlinkat(&dir, &name, AtFlags::empty()).map_err(failed)?;
-                gone += 1;
-            }
-            unlinkat(&home, &generation, AtFlags::REMOVEDIR).map_err(failed)?;
+        for name in names(&home).map_err(failed)?.iter().filter(|name| !kept.contains(name.as_str())) {
+            unlinkat(&home, name, AtFlags::empty()).map_err(failed)?;
+            gone += 1;
         }
-        // Those that are not empty stay: of an owner, or of other namespaces.
+        // Those that are not empty stay: with pins that are kept, or other namespaces'.
         if unlinkat(&ours, &self.namespace, AtFlags::REMOVEDIR).is_ok() {
             let _ = unlinkat(&self.root, OURS, AtFlags::REMOVEDIR);
         }
@@ -128,29 +127,41 @@ impl Pins {
     /// Pins a link, so that it stays when its descriptors are closed.
     pub(super) fn pin(&self, link: BorrowedFd<'_>, name: &str) -> Result<()> {
         let failed = |source| Error::Refused {
-            what: format!("pin {}/{name}", self.path),
+            what: format!("pin {}/{name}", self.shelf.path()),
             source,
             said: "it needs CAP_BPF".to_owned(),
         };
+        let mut dir = self.hold();
+        if fstat(&*dir).map_err(|e| failed(e.into()))?.st_nlink == 0 {
+            *dir = self.shelf.dir()?;
+        }
         let path = CString::new(name).map_err(|e| failed(e.into()))?;
         // One that is gone with its interface may have left its pin.
-        let _ = unlinkat(&self.dir, name, AtFlags::empty());
+        let _ = unlinkat(&*dir, name, AtFlags::empty());
         let options = bpf_obj_pin_opts {
             sz: size_of::<bpf_obj_pin_opts>() as _,
             file_flags: BPF_F_PATH_FD,
-            path_fd: self.dir.as_raw_fd(),
+            path_fd: dir.as_raw_fd(),
         };
         // SAFETY: descriptors, path and options outlive the call.
         let done = unsafe { libbpf_sys::bpf_obj_pin_opts(link.as_raw_fd(), path.as_ptr(), &raw const options) };
         if done < 0 { Err(failed(io::Error::from_raw_os_error(-done))) } else { Ok(()) }
     }
 
+    /// The link that an earlier owner has pinned under that name.
+    pub(super) fn open(&self, name: &str) -> Option<Link> {
+        let dir = self.hold();
+        statat(&*dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        // By the descriptor: whatever has the directory's name by now.
+        Link::open(format!("/proc/thread-self/fd/{}/{name}", dir.as_raw_fd())).ok()
+    }
+
     /// Takes a pin off. Gone already is as good.
     pub(super) fn unpin(&self, name: &str) -> Result<()> {
-        match unlinkat(&self.dir, name, AtFlags::empty()) {
+        match unlinkat(&*self.hold(), name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(Error::Refused {
-                what: format!("remove {}/{name}", self.path),
+                what: format!("remove {}/{name}", self.shelf.path()),
                 source: e.into(),
                 said: String::new(),
             }),
@@ -158,7 +169,11 @@ impl Pins {
     }
 
     pub(super) fn has(&self, name: &str) -> bool {
-        statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        statat(&*self.hold(), name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    fn hold(&self) -> MutexGuard<'_, OwnedFd> {
+        self.dir.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Takes off what an earlier owner has left of programs and filters.
 
+use std::collections::BTreeSet;
+
 use super::super::book::Book;
 use super::super::htb::{self, Placed};
 use super::super::{Device, Netlink, Result, links};
-use super::attach::remove_clsact;
+use super::attach::{Attached, remove_clsact};
 use super::filters::{self, Found, Whose};
 use super::{Bond, Classifier, Shelf};
 
@@ -28,10 +30,7 @@ pub(in super::super) fn sweep(
 ) -> Result<Swept> {
     let mut swept = Swept::default();
     if let Some(shelf) = shelf {
-        swept.gone += shelf.clear(match classifier.map(|c| &c.bond) {
-            Some(Bond::Pinned(pins)) => Some(pins),
-            _ => None,
-        })?;
+        swept.gone += shelf.clear(&classifier.map(Classifier::pins).unwrap_or_default())?;
     }
     let mut hooked: Vec<u32> =
         htb::placed(netlink)?.into_iter().filter(|(_, what)| *what == Placed::Clsact).map(|(index, _)| index).collect();
@@ -68,6 +67,16 @@ pub(in super::super) fn sweep(
 }
 
 impl Classifier {
+    /// Pins of this.
+    fn pins(&self) -> BTreeSet<&str> {
+        if !matches!(self.bond, Bond::Pinned(_)) {
+            return BTreeSet::new();
+        }
+        let all = self.uplinks.values().map(|(_, a)| a).chain(self.attached.values().map(|e| &e.attached));
+        all.filter_map(|attached| if let Attached::Tcx(_, pin) = attached { Some(pin.as_str()) } else { None })
+            .collect()
+    }
+
     /// Whether a filter at an interface is one of this.
     fn has(&self, index: u32, found: &Found) -> bool {
         let uplinks = self.uplinks.range((index, super::Point::ALL[0])..=(index, super::Point::ALL[2]));

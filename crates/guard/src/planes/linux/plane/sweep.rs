@@ -68,7 +68,7 @@ impl Linux {
         if self.past.book.has_begun() || htb::placed(&mut self.netlink)?.iter().any(|(_, what)| *what == Placed::Ours) {
             return Ok(true);
         }
-        if self.past.shelf.as_ref().map(Shelf::generations).transpose()?.is_some_and(|all| !all.is_empty()) {
+        if self.past.shelf.as_ref().map(Shelf::is_used).transpose()? == Some(true) {
             return Ok(true);
         }
         Ok(links::all(&mut self.netlink)?.iter().any(ifb::is_ours))
