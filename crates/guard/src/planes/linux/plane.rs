@@ -267,6 +267,8 @@ impl Plane for Linux {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
+        // Nothing is held any more, in whatever way.
+        self.past.held_by = None;
         self.begin_past(false)?;
         let mut done = Ok(0);
         while let (Ok(_), Some(key)) = (&done, self.pools.keys().next().cloned()) {
@@ -285,7 +287,7 @@ impl Plane for Linux {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.past.notes.clone()
+        self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
     }
 }
 
