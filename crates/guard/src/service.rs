@@ -205,12 +205,18 @@ impl Turn {
                     counted = Instant::now();
                     let mut manager = api::lock(&self.manager);
                     let expired = manager.expire();
+                    let followed = manager.follow_links();
                     let count = manager.count();
                     drop(manager);
                     match expired {
                         Ok(true) => tell(Event::TakenBack),
                         Ok(false) => {}
                         Err(e) => self.note(Some(e.to_string()), tell),
+                    }
+                    if let Err(e) = followed {
+                        let problems = e.problems().iter().map(ToString::to_string);
+                        let what = "a link has another speed, and the policy does not fit it".to_owned();
+                        tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
                     if count.is_ok() {
                         tell(Event::Alive);

@@ -267,3 +267,24 @@ fn a_queue_that_somebody_deletes_is_put_back() {
         assert_eq!(daemon.end(None).0, Some(0));
     });
 }
+
+#[test]
+#[ignore = "root"]
+fn without_room_for_the_ledger_nothing_is_changed() {
+    Bed::with(|bed| {
+        // What a guard writes before its changes finds no room.
+        let state = bed.dir.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let mount = |args: &[&str]| assert!(Command::new("mount").args(args).status().unwrap().success());
+        mount(&["-t", "tmpfs", "-o", "size=16k,mode=700", "none", state.to_str().unwrap()]);
+        fs::create_dir(state.join("guard")).unwrap();
+        fs::create_dir(state.join("run")).unwrap();
+        (0..8).for_each(|n| drop(fs::write(state.join(format!("fill{n}")), [0; 4096])));
+        let before = host();
+        let policy = bed.policy();
+        let (_, err) = bed.ends(&["guard", "run", "--config", policy.to_str().unwrap()], 3);
+        assert!(err.contains("No space left"), "{err}");
+        assert_eq!(host(), before);
+        assert!(Command::new("umount").arg(&state).status().unwrap().success());
+    });
+}

@@ -317,6 +317,8 @@ impl Plane for Linux {
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
+        // Nothing is held any more, in whatever way.
+        self.past.held_by = None;
         self.begin_past(false)?;
         let taps = self.taps.undo();
         let mut done = Ok(0);
@@ -337,7 +339,7 @@ impl Plane for Linux {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.past.notes.clone()
+        self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
     }
 }
 

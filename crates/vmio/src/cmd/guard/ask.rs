@@ -181,6 +181,9 @@ pub fn undo(context: &Context) -> Outcome {
     for (id, _) in keeper.part("set").live::<String>()? {
         keeper.part("set").strike(id)?;
     }
+    for note in plane.notes() {
+        term::note(&note);
+    }
     term::note("no daemon runs; the limits are off");
     Ok(Exit::Done)
 }

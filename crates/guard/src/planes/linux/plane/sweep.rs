@@ -22,18 +22,21 @@ pub(super) struct Past {
     lost: Option<bool>,
     /// Whether what earlier owners have left is off.
     settled: bool,
+    /// Why programs are not held in the better way.
+    pub(super) held_by: Option<String>,
+    /// What could not be known.
     pub(super) notes: Vec<String>,
 }
 
 impl Past {
     /// Nothing is touched. In a ledger that goes with its process nothing is pinned.
     pub(super) fn look(book: Book, outlives: bool) -> Past {
-        let mut notes = Vec::new();
+        let mut held_by = None;
         let shelf = match Shelf::find(book.namespace()) {
             Ok(shelf) => Some(shelf),
             Err(why) => {
                 if outlives {
-                    notes.push(format!(
+                    held_by = Some(format!(
                         "programs are attached as filters of clsact, behind others' of TCX: {why}, where their links \
                          could be pinned to outlive vmio; mount one (mount -t bpf bpf /sys/fs/bpf) and start anew"
                     ));
@@ -41,7 +44,7 @@ impl Past {
                 None
             }
         };
-        Past { book, shelf, outlives, lost: None, settled: false, notes }
+        Past { book, shelf, outlives, lost: None, settled: false, held_by, notes: Vec::new() }
     }
 
     /// How programs are to be held that are attached now.
