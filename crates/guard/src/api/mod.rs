@@ -145,14 +145,12 @@ async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
 }
 
 async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {
-    let limit = confirmation(apply.confirm_seconds)?;
-    with(asked, move |manager| manager.apply(limit)).await?;
+    with(asked, move |manager| manager.apply(confirmation(apply.confirm_seconds)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set(State(asked): State<Asked>, Json(set): Json<Set>) -> Result<StatusCode, Response> {
-    let limit = confirmation(set.confirm_seconds)?;
-    with(asked, move |manager| manager.set(&set.change, limit)).await?;
+    with(asked, move |manager| manager.set(&set.change, confirmation(set.confirm_seconds)?)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -177,13 +175,12 @@ async fn stop(State(asked): State<Asked>, Json(stop): Json<Stop>) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, Response> {
+fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, ManagerError> {
     match seconds {
         None => Ok(None),
         Some(seconds) if (1.0..=CONFIRM).contains(&seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
         Some(seconds) => {
-            let error = format!("a change waits 1 to {CONFIRM} s for its confirmation, not {seconds}");
-            Err((StatusCode::BAD_REQUEST, Json(Refusal { error, problems: Vec::new() })).into_response())
+            Err(ManagerError::Refused(format!("a change waits 1 to {CONFIRM} s for its confirmation, not {seconds}")))
         }
     }
 }

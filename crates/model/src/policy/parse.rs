@@ -118,7 +118,7 @@ pub fn read_over(draft: &mut Draft, index: usize, source: &Source<'_>, problems:
     let others = uplinks.values().map(|u| u.first.place()).chain(entries.iter().map(|e| e.here.place()));
     let of_guard = guard.period.iter().map(At::place).chain(guard.allow_unenforced.iter().map(At::place));
     for at in others.chain(of_guard) {
-        problems.push(source.problem(&at.span, "", "only classes can be changed over the files".to_owned()));
+        problems.push(source.problem(&at.span, "", "only classes can be changed over the files"));
     }
     for (name, written) in classes {
         if !draft.classes.contains_key(&name) && ![HOST, DEFAULT].contains(&name.as_str()) {
