@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::common::bed::{Bed, SINK, bed, flood, send};
 use crate::common::holder::Holder;
-use crate::common::{apart, nic, run, until};
+use crate::common::state::State;
+use crate::common::{apart, apart_with_bpffs, nic, run, until};
 use crate::root_plane::{interfaces, policy};
+use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::desired::{GUESTS_NUMBER, PoolKey};
 use vmio_guard::found::Found;
@@ -219,6 +221,60 @@ fn at_uplink(bed: &mut Bed) -> (u64, u64) {
     let uplink = bed.uplink.clone();
     let all = counters::read(&mut bed.netlink, &uplink).unwrap();
     (all[&GUESTS_NUMBER].packets, all[&3].packets)
+}
+
+/// Killed, it all stays; the next one finds it, whether it wants the IFB or the uplink, and one that was just opened takes it
+/// off.
+fn outlives(pinned: bool) {
+    apart_with_bpffs(pinned, || {
+        let mut bed = bed(3);
+        let before = State::now();
+        let dir = tempfile::tempdir().unwrap();
+        let ifb = format!("vmiotx{:x}", bed.uplink.index);
+        let there = behind_a_firewall(interfaces(&bed));
+        let open = || Core::start(kept(dir.path()), policy(POLICY), there.clone()).unwrap();
+        let mut core = open();
+        let passed = |core: &mut Core<Linux>, bed: &Bed| {
+            let before = counts(core)[1].passed_bytes;
+            until("packets through the IFB", || {
+                bed.tenants[0].namespace.inside(|| send(1));
+                counts(core)[1].passed_bytes > before
+            });
+        };
+        passed(&mut core, &bed);
+        drop(core);
+        // Nobody is there, and it goes on.
+        let (through, _) = at_uplink(&mut bed);
+        until("packets at the uplink", || {
+            bed.tenants[0].namespace.inside(|| send(1));
+            at_uplink(&mut bed).0 > through
+        });
+        let index = ifb::find(&mut bed.netlink, &ifb).unwrap().unwrap().index;
+        let mut core = open();
+        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap().unwrap().index, index, "the same");
+        assert_eq!(core.reconcile().unwrap(), 0);
+        passed(&mut core, &bed);
+        core.leave();
+        let mut core = Core::start(kept(dir.path()), policy(POLICY), interfaces(&bed)).unwrap();
+        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
+        core.see(there.clone()).unwrap();
+        passed(&mut core, &bed);
+        core.leave();
+        kept(dir.path()).undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn a_stage_outlives_its_process_is_taken_over_and_undone_by_a_third_with_pins() {
+    outlives(true);
+}
+
+#[test]
+#[ignore = "root"]
+fn a_stage_outlives_its_process_is_taken_over_and_undone_by_a_third_by_clsact() {
+    outlives(false);
 }
 
 #[test]
