@@ -286,3 +286,109 @@ fn a_controller_that_is_elsewhere_is_named() {
     let not = |state: &State| matches!(state, State::Not(why) if why.contains("is not switched on for it"));
     assert!(status[0].limits.len() == 3 && status[0].limits.iter().all(|l| not(&l.state)), "{status:?}");
 }
+
+/// A process with two threads that waits until its standard input ends, as a hypervisor of one vCPU.
+#[test]
+#[ignore = "root"]
+fn a_process_with_two_threads() {
+    if std::env::var_os("VMIO_TWO_THREADS").is_none() {
+        return;
+    }
+    std::thread::spawn(|| std::thread::sleep(std::time::Duration::from_secs(60)));
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// As libvirt has them: a scope, in it a group of the guest's, in it one for each kind of thread.
+#[test]
+#[ignore = "root"]
+fn threads_in_groups_of_their_own_are_one_guest() {
+    let mut guest = Guest::start();
+    let mut two = Command::new(std::env::current_exe().unwrap());
+    two.args(["--ignored", "--exact", "root_groups::a_process_with_two_threads"]).env("VMIO_TWO_THREADS", "1");
+    let mut two = two.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let task = format!("/proc/{}/task", two.id());
+    // Its main thread, that of the test, and the vCPU's.
+    let threads = || -> Vec<String> {
+        fs::read_dir(&task).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    };
+    until("three threads", || threads().len() == 3);
+    // The scope is the guest's alone once the shell has left it.
+    guest.child.kill().unwrap();
+    guest.child.wait().unwrap();
+    let scope = guest.dirs["cpu"].clone();
+    let (nested, emulator, vcpu) = (scope.join("libvirt"), scope.join("libvirt/emulator"), scope.join("libvirt/vcpu0"));
+    for dir in [&nested, &emulator, &vcpu] {
+        fs::create_dir(dir).unwrap();
+    }
+    if guest.v2 {
+        fs::write(emulator.join("cgroup.type"), "threaded").unwrap();
+        fs::write(vcpu.join("cgroup.type"), "threaded").unwrap();
+        guest.join(&nested, two.id());
+    }
+    let file = if guest.v2 { "cgroup.threads" } else { "tasks" };
+    for (number, tid) in threads().iter().enumerate() {
+        fs::write(if number == 2 { &vcpu } else { &emulator }.join(file), tid).unwrap();
+    }
+    let seen = GuestSeen { pids: vec![two.id()], ..guest.seen() };
+    let mut groups = Groups::open(&Keeper::memory()).unwrap();
+    let set = groups.reconcile(&policy("cpu_weight = 333\n"), &[seen]);
+    let status = groups.status().to_vec();
+    let undone = groups.undo();
+    two.kill().unwrap();
+    two.wait().unwrap();
+    for dir in [&vcpu, &emulator, &nested] {
+        until("its group is empty", || fs::remove_dir(dir).is_ok());
+    }
+    assert_eq!((set, undone), (changes(1, 0, 0), changes(0, 0, 1)), "{status:?}");
+    let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };
+    assert_eq!(file.parent(), Some(scope.as_path()));
+}
+
+/// What an engine starts in a container later is no child of the container's first process, but in its PID namespace.
+#[test]
+#[ignore = "root"]
+fn what_runs_in_a_containers_pid_namespace_is_its_own() {
+    let mut guest = Guest::start();
+    let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let child_of = |pid: u32| {
+        until("a child", || !children(pid).is_empty());
+        children(pid).trim().parse::<u32>().unwrap()
+    };
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "sleep", "60"]).stderr(Stdio::null());
+    let mut unshare = unshare.spawn().unwrap();
+    let first = child_of(unshare.id());
+    let mut enter = Command::new("nsenter").args(["-t", &first.to_string(), "-p", "sleep", "60"]).spawn().unwrap();
+    let later = child_of(enter.id());
+    let (dir, other) = (guest.dirs["cpu"].join("container"), guest.dirs["cpu"].join("other"));
+    for dir in [&dir, &other] {
+        fs::create_dir(dir).unwrap();
+    }
+    guest.join(&other, guest.child.id());
+    if guest.v2 {
+        fs::write(guest.dirs["cpu"].join("cgroup.subtree_control"), "+cpu").unwrap();
+    }
+    guest.join(&dir, first);
+    guest.join(&dir, later);
+    let seen = GuestSeen { pids: vec![first], ..guest.seen() };
+    let weight = policy("cpu_weight = 333\n");
+    let mut groups = Groups::open(&Keeper::memory()).unwrap();
+    // The shell beside it is not the container's, so the group above, which a name like this often has, is not taken.
+    let set = groups.reconcile(&weight, std::slice::from_ref(&seen));
+    let status = groups.status().to_vec();
+    guest.join(&dir, guest.child.id());
+    let strange = Groups::open(&Keeper::memory()).unwrap().reconcile(&weight, &[seen]);
+    let undone = groups.undo();
+    guest.child.kill().unwrap();
+    guest.child.wait().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(first as i32).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    unshare.wait().unwrap();
+    enter.wait().unwrap();
+    for dir in [&dir, &other] {
+        until("its group is empty", || fs::remove_dir(dir).is_ok());
+    }
+    assert_eq!([set, strange, undone], [changes(1, 0, 0), changes(0, 0, 0), changes(0, 0, 1)], "{status:?}");
+    let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };
+    assert_eq!(file.parent(), Some(dir.as_path()));
+}

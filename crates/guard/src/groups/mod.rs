@@ -69,7 +69,7 @@ pub struct Changes {
     pub put_right: usize,
     /// Limits that were put back to what was there before.
     pub put_back: usize,
-    /// What was not put back and why, a sentence each.
+    /// What was not put back and why, a sentence each; what is tried again is told at each look.
     pub notes: Vec<String>,
 }
 
@@ -135,6 +135,8 @@ struct Placed {
     pids: Vec<u32>,
     cgroup: String,
     look: u64,
+    /// One of them is no longer there.
+    gone: bool,
     spots: BTreeMap<&'static str, Result<Spot, String>>,
 }
 
@@ -202,12 +204,13 @@ impl<H: Host> Groups<H> {
             self.put_back(slot, &mut changes);
         }
         let mut taken: BTreeMap<Slot, &str> = BTreeMap::new();
+        let mut opened = None;
         for (slot, wanted) in wanted {
             let state = match slot {
                 Err(why) => Err(why),
                 Ok(slot) => match taken.insert(slot, &wanted.guest.name) {
                     Some(other) => Err(format!("it shares its control group with {other}")),
-                    None => self.set(slot, &wanted, &mut changes),
+                    None => self.set(slot, &wanted, &mut opened, &mut changes),
                 },
             };
             let state = state.unwrap_or_else(State::Not);
@@ -243,7 +246,7 @@ impl<H: Host> Groups<H> {
     }
 
     /// Finds a guest's groups with these controllers, unless nothing speaks for a change. What was not found is looked for
-    /// each time.
+    /// each time. Whether it is still there shows when it is opened.
     fn place(&mut self, guest: &GuestSeen, controllers: BTreeSet<&'static str>) {
         if controllers.is_empty() {
             return;
@@ -251,8 +254,9 @@ impl<H: Host> Groups<H> {
         let first = guest.pids.first().map(|pid| vmio_node::linux::process::file(*pid, "cgroup"));
         let cgroup = first.and_then(|file| self.host.reader().read_text(&file).ok()).unwrap_or_default();
         let known = self.placed.get(&guest.name).is_some_and(|placed| {
-            let found = |controller| matches!(placed.spots.get(controller), Some(Ok(spot)) if self.is_there(spot));
-            placed.pids == guest.pids
+            let found = |controller| placed.spots.get(controller).is_some_and(Result::is_ok);
+            !placed.gone
+                && placed.pids == guest.pids
                 && placed.cgroup == cgroup
                 && self.looks - placed.look < LOOKS
                 && controllers.iter().all(found)
@@ -262,11 +266,8 @@ impl<H: Host> Groups<H> {
         }
         let find = |controller| (controller, place::find(&self.host, &self.hierarchies, guest, controller));
         let spots = controllers.into_iter().map(find).collect();
-        self.placed.insert(guest.name.clone(), Placed { pids: guest.pids.clone(), cgroup, look: self.looks, spots });
-    }
-
-    fn is_there(&self, spot: &Spot) -> bool {
-        self.host.open(&spot.dir).is_ok_and(|group| group.identity() == spot.group)
+        let placed = Placed { pids: guest.pids.clone(), cgroup, look: self.looks, gone: false, spots };
+        self.placed.insert(guest.name.clone(), placed);
     }
 
     fn spot(&self, guest: &GuestSeen, key: GroupKey) -> Result<Spot, String> {
@@ -274,16 +275,27 @@ impl<H: Host> Groups<H> {
         placed.cloned().unwrap_or_else(|| Err("it was not looked for".into()))
     }
 
-    /// Has a limit in force.
-    fn set(&mut self, slot: Slot, wanted: &Wanted<'_>, changes: &mut Changes) -> Result<State, String> {
+    /// Has a limit in force. The group that was opened last is often the one.
+    fn set(
+        &mut self,
+        slot: Slot,
+        wanted: &Wanted<'_>,
+        opened: &mut Option<H::Group>,
+        changes: &mut Changes,
+    ) -> Result<State, String> {
         let spot = self.spot(wanted.guest, wanted.key)?;
         let dial = Dial { key: wanted.key, v2: spot.v2 };
         let file = spot.dir.join(dial.file());
-        let group = self.host.open(&spot.dir).map_err(|e| format!("{} is gone: {e}", spot.dir.display()))?;
-        if group.identity() != spot.group {
-            return Err(format!("{} is another group by now", spot.dir.display()));
+        if opened.as_ref().is_none_or(|group| group.identity() != spot.group) {
+            *opened = self.host.open(&spot.dir).ok().filter(|group| group.identity() == spot.group);
         }
-        let now = dial.read(&group).map_err(|e| match e.kind() {
+        let Some(group) = opened.as_ref() else {
+            if let Some(placed) = self.placed.get_mut(&wanted.guest.name) {
+                placed.gone = true;
+            }
+            return Err(format!("{} is gone; it is looked for again at the next look", spot.dir.display()));
+        };
+        let now = dial.read(group).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 let controller = Dial::controller(wanted.key);
                 format!("its group has no {}: the controller `{controller}` is not switched on for it", dial.file())
@@ -307,7 +319,7 @@ impl<H: Host> Groups<H> {
                 show_bytes(memory)
             ));
         }
-        let in_use = dial.kills(&group, &value).map_err(|e| format!("its use of memory cannot be read: {e}"))?;
+        let in_use = dial.kills(group, &value).map_err(|e| format!("its use of memory cannot be read: {e}"))?;
         if let Some(why) = in_use {
             return Err(format!("not set: {why}"));
         }
@@ -318,11 +330,11 @@ impl<H: Host> Groups<H> {
             true => None,
             false => Some(self.keep.record(&entry).map_err(|e| format!("not set, since it could not be undone: {e}"))?),
         };
-        let written = dial.write(&group, &value).map_err(|e| refused(dial, &value, &e));
-        let found = written
-            .and_then(|()| dial.read(&group).map_err(|e| format!("{} cannot be read back: {e}", file.display())));
+        let written = dial.write(group, &value).map_err(|e| refused(dial, &value, &e));
+        let found =
+            written.and_then(|()| dial.read(group).map_err(|e| format!("{} cannot be read back: {e}", file.display())));
         if let (Err(why), Some(id)) = (&found, recorded)
-            && dial.read(&group).is_ok_and(|still| still == now)
+            && dial.read(group).is_ok_and(|still| still == now)
         {
             // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
             let _ = self.keep.strike(id);
