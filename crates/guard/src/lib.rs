@@ -1,7 +1,8 @@
 //! The guard: what keeps each guest's guaranteed bandwidth in force on a host.
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
-//! both together and runs the loop round the plane; [`daemon`] is the thread that does. [`keep`] is where it is written down
+//! both together and runs the loop round the plane; [`daemon`] is the thread that does. [`groups`] has what a
+//! guest is owed of processors and memory. [`keep`] is where it is written down
 //! what a change was before it is made. Its API comes to stand beside them.
 //!
 //! It starts no program and prints nothing (`clippy.toml`); what needs a process of its own is an errand of
@@ -15,6 +16,7 @@ pub mod core;
 pub mod daemon;
 pub mod desired;
 pub mod found;
+pub mod groups;
 pub mod keep;
 pub mod manager;
 pub mod planes;

@@ -14,6 +14,7 @@ mod check;
 pub mod compile;
 mod effective;
 pub(crate) mod glob;
+pub mod groups;
 mod matcher;
 mod outline;
 mod parse;
@@ -104,11 +105,21 @@ pub struct Class {
     pub hard: bool,
     /// May use what is left when every maximum is met.
     pub over_max: bool,
+    /// What else each guest with such an interface is owed, on its control group.
+    pub group: groups::Limits,
 }
 
 impl Default for Class {
     fn default() -> Class {
-        Class { priority: DEFAULT_PRIORITY, min: Some(0), max: None, weight: 1, hard: false, over_max: false }
+        Class {
+            priority: DEFAULT_PRIORITY,
+            min: Some(0),
+            max: None,
+            weight: 1,
+            hard: false,
+            over_max: false,
+            group: groups::Limits::default(),
+        }
     }
 }
 

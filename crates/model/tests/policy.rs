@@ -59,6 +59,9 @@ fn what_is_said_over_the_files_goes_before_them() {
     let gold = policy.class("gold");
     assert_eq!((gold.min, gold.max), (Some(100_000_000), Some(500_000_000)));
     assert_eq!(policy.class("host").min, Some(50_000_000));
+    let owed = |over: &str| under(over).unwrap().policy.class("gold").group;
+    let whole = owed("[class.gold]\ncpu_weight = 7\ncpu_max = \"50%\"\nmemory_max = \"1GiB\"");
+    assert_eq!((whole.cpu_weight, whole.cpu_max, whole.memory_max), (Some(7), Some(50_000), Some(1 << 30)));
     let refused = |over: &str| under(over).unwrap_err().to_string();
     let unknown = refused("[class.gald]\nmax = \"1Mbit\"\n");
     assert!(unknown.contains("guard set:2") && unknown.contains("did you mean `gold`"), "{unknown}");
@@ -376,7 +379,16 @@ fn the_plans_json_has_these_fields_and_no_others() {
             "min_effective_bps": 100_000_000, "limited_by": "capacity"
         })
     );
-    assert_eq!(json.as_object().unwrap().len(), 3);
+    assert_eq!((json.as_object().unwrap().len(), &json["groups"]), (4, &serde_json::json!([])));
+}
+
+#[test]
+fn what_is_owed_besides_the_wire_is_planned_too() {
+    let owed = serde_json::to_value(plan(&good("groups.toml"), &[], Algorithm::Exact).unwrap()).unwrap();
+    assert_eq!(
+        owed["groups"],
+        serde_json::json!([{"name": "vm:web1", "cpu_weight": 400, "cpu_max_us": 150_000, "memory_max_bytes": 4u64 << 30}])
+    );
 }
 
 /// Every fixture directory has files: a typing error in a path would test nothing.

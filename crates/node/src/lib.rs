@@ -8,6 +8,7 @@
 pub mod agent;
 pub mod errand;
 pub mod fake;
+pub mod group;
 mod journal;
 pub mod linux;
 mod local;

@@ -58,6 +58,24 @@ fn a_good_policy_is_summed_up() {
     assert!(out.contains("eth0 guest_tx: 320 Mbit/s of 1 Gbit/s guaranteed to 2 members"), "{out}");
 }
 
+/// What a class says of processors and memory stands in `check` and in the plan, as it was written.
+#[test]
+fn processors_and_memory_are_shown() {
+    let more = "max = \"600Mbit\"\ncpu_weight = 400\ncpu_max = \"150%\"\nmemory_max = \"4GiB\"\n";
+    let text = POLICY.replace("max = \"600Mbit\"\n", more).replace("weight = 2\n", "weight = 2\ncpu_weight = 10\n");
+    let bed = Bed::new(&[("guard.toml", &text), ("plain.toml", POLICY)]);
+    let (out, _) = ends(&bed.guard(&["check", "--config", "guard.toml"]), 0);
+    assert!(out.contains("  class gold: cpu_weight 400, cpu_max 150%, memory_max 4 GiB\n"), "{out}");
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml", "--demand", "vm:web1=1Mbit"]), 0);
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    for row in [&["vnet0", "400", "150%", "4", "GiB"][..], &["vm:web1", "10", "-", "-"]] {
+        assert!(rows.iter().any(|r| r == row), "{row:?}: {out}");
+    }
+    assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "plain.toml"]), 0);
+    assert!(!out.contains("memory"), "{out}");
+}
+
 #[test]
 fn a_refused_policy_shows_every_problem_and_ends_with_2() {
     let bad = POLICY.replace("\"300Mbit\"", "\"300Mbps\"").replace("weight", "wieght");

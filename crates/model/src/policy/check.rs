@@ -1,5 +1,7 @@
 //! What the files of a policy mean together: references, overlaps, and whether the minima fit.
 
+mod groups;
+
 use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
@@ -102,6 +104,7 @@ impl Check<'_> {
             let what = format!("{least} is above the maximum of {most} ({})", self.place(max));
             self.problem(min, &format!("class.{name}.min"), what);
         }
+        self.has_a_group(name, &written.group);
         let class = Class::named(name);
         Class {
             priority: written.priority.as_ref().map_or(class.priority, |p| p.value),
@@ -110,6 +113,7 @@ impl Check<'_> {
             weight: written.weight.as_ref().map_or(class.weight, |w| w.value),
             hard: written.reserve.as_ref().map_or(class.hard, |r| r.value),
             over_max: written.over_max.as_ref().map_or(class.over_max, |o| o.value),
+            group: written.group.limits(),
         }
     }
 
@@ -148,6 +152,7 @@ impl Check<'_> {
             let warning = self.at(&e.here, "interface", what);
             self.warnings.push(warning);
         }
+        self.agree(e, classes);
         let known: Vec<&str> = self.draft.uplinks.keys().map(String::as_str).collect();
         let uplink = match (&e.uplink, known.as_slice()) {
             (Some(uplink), _) if !self.draft.uplinks.contains_key(&uplink.value) => {

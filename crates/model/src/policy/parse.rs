@@ -1,6 +1,8 @@
 //! One file of the policy into the draft that all files make up: keys, types and single values.
 //! What they mean together is [`super::check`]'s.
 
+mod groups;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use super::program::Framing;
 use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, hint};
+
+pub use groups::GroupDraft;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -32,6 +36,7 @@ pub struct ClassDraft {
     pub weight: Option<At<u32>>,
     pub reserve: Option<At<bool>>,
     pub over_max: Option<At<bool>>,
+    pub group: GroupDraft,
 }
 
 #[derive(Debug)]
@@ -82,7 +87,7 @@ pub struct Draft {
 }
 
 impl<T> At<T> {
-    fn place(&self) -> At<()> {
+    pub fn place(&self) -> At<()> {
         At { value: (), file: self.file, span: self.span.clone() }
     }
 }
@@ -136,13 +141,14 @@ impl ClassDraft {
     /// Takes what another one says.
     fn overlay(&mut self, over: ClassDraft) {
         // Every key, so that a new one is not forgotten here.
-        let ClassDraft { priority, min, max, weight, reserve, over_max } = over;
+        let ClassDraft { priority, min, max, weight, reserve, over_max, group } = over;
         self.priority = priority.or(self.priority.take());
         self.min = min.or(self.min.take());
         self.max = max.or(self.max.take());
         self.weight = weight.or(self.weight.take());
         self.reserve = reserve.or(self.reserve.take());
         self.over_max = over_max.or(self.over_max.take());
+        self.group.overlay(group);
     }
 
     /// Where the first thing stands that is said of it.
@@ -150,7 +156,8 @@ impl ClassDraft {
         let rates = self.min.iter().chain(&self.max).map(At::place);
         let switches = self.reserve.iter().chain(&self.over_max).map(At::place);
         let numbers = self.priority.iter().map(At::place).chain(self.weight.iter().map(At::place));
-        rates.chain(switches).chain(numbers).min_by_key(|at| at.span.start)
+        let of_group = self.group.places().map(|(_, at)| at);
+        rates.chain(switches).chain(numbers).chain(of_group).min_by_key(|at| at.span.start)
     }
 }
 
@@ -250,7 +257,8 @@ impl<'a> File<'a, '_> {
             let what = "a class's name has 1 to 64 letters, digits, `-`, `_` or `.`".to_owned();
             self.reader.problem(&s.span, &s.path, what);
         }
-        self.reader.known_keys(s, &["priority", "min", "max", "weight", "reserve", "over_max"]);
+        let known = ["priority", "min", "max", "weight", "reserve", "over_max", "cpu_weight", "cpu_max", "memory_max"];
+        self.reader.known_keys(s, &known);
         let part = ClassDraft {
             priority: self.optional(s, "priority", |r, v, path| Some(r.whole_value(v, path, 1, 8)? as u8)),
             min: self.optional(s, "min", rate),
@@ -258,6 +266,7 @@ impl<'a> File<'a, '_> {
             weight: self.optional(s, "weight", |r, v, path| r.whole_value(v, path, 1, u32::MAX)),
             reserve: self.optional(s, "reserve", |r, v, path| Some(r.word(v, path, &["soft", "hard"])? == 1)),
             over_max: self.optional(s, "over_max", |r, v, path| r.switch_value(v, path)),
+            group: self.group(s),
         };
         let class = self.draft.classes.entry(name.to_owned()).or_default();
         let clashes = &mut self.draft.clashes;
@@ -267,6 +276,7 @@ impl<'a> File<'a, '_> {
         add(&mut class.weight, part.weight, s, "weight", clashes);
         add(&mut class.reserve, part.reserve, s, "reserve", clashes);
         add(&mut class.over_max, part.over_max, s, "over_max", clashes);
+        class.group.add(part.group, s, clashes);
     }
 
     fn guard(&mut self, s: &Section<'_, '_>) {

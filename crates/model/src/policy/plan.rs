@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::groups::{Limits, of_entry};
 use super::matcher::{Kind, Matcher, label};
 use super::pool::{Pool as Seated, Seat, Who};
 use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
@@ -133,9 +134,28 @@ pub struct Plan {
     pub pools: Vec<Pool>,
     /// `host`, the interfaces, `default`, pool by pool.
     pub interfaces: Vec<Row>,
+    /// What the guests behind them are owed besides, each by its own entry alone: on a host all classes of a guest's
+    /// interfaces add up. Those whose classes say nothing of it are left out.
+    pub groups: Vec<GroupRow>,
     /// Demands that no row answers.
     #[serde(skip)]
     pub warnings: Vec<String>,
+}
+
+/// What the guest behind an interface is owed of processors and memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct GroupRow {
+    /// As written in the match, with its kind for MAC, VM and namespace.
+    pub name: String,
+    /// Weight among groups that want the same processors; `None` for as it is.
+    pub cpu_weight: Option<u16>,
+    /// Most microseconds of processors in each 100 ms: 100,000 are one processor; `None` for as it is.
+    pub cpu_max_us: Option<u64>,
+    /// Most bytes of memory; `None` for as it is.
+    pub memory_max_bytes: Option<u64>,
+    /// The same as it is written.
+    #[serde(skip)]
+    pub limits: Limits,
 }
 
 /// One direction of an uplink.
@@ -237,6 +257,7 @@ pub fn plan(policy: &Policy, asks: &[Ask], algorithm: Algorithm) -> Result<Plan,
         schema_version: SCHEMA_VERSION,
         pools: Vec::new(),
         interfaces: Vec::new(),
+        groups: asked.groups(policy),
         warnings: asked.unheard(policy),
     };
     for uplink in policy.uplinks.keys() {
@@ -334,6 +355,22 @@ impl<'a> Asked<'a> {
             }
         };
         pool.seats.iter().map(want).collect()
+    }
+
+    /// What the policy says of processors and memory.
+    fn groups(&self, policy: &Policy) -> Vec<GroupRow> {
+        let row = |(label, entry): &(String, &Entry)| {
+            let limits = of_entry(policy, entry);
+            let Limits { cpu_weight, cpu_max: cpu_max_us, memory_max: memory_max_bytes } = limits;
+            (!limits.is_empty()).then(|| GroupRow {
+                name: label.clone(),
+                cpu_weight,
+                cpu_max_us,
+                memory_max_bytes,
+                limits,
+            })
+        };
+        self.interfaces.iter().filter_map(row).collect()
     }
 
     /// Demands in a direction in which nothing limits them.

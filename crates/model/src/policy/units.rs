@@ -1,11 +1,15 @@
-//! Rates and times as a person writes them. Rates are bits a second; what of a frame
+//! Rates, times, shares of processors and sizes as a person writes them. Rates are bits a second; what of a frame
 //! counts is the uplink's framing. Integer arithmetic throughout: what is written is what is meant, and a
 //! rate that was shown reads back as itself.
 //!
 //! Grammar of a rate: digits, optionally a point and digits; optional spaces; optionally one of
 //! k, M, G, T (powers of 1000) or Ki, Mi, Gi (powers of 1024); then `bit`, `bit/s` or `B/s`.
 
+mod amounts;
+
 use std::time::Duration;
+
+pub use amounts::{PROCESSOR, bytes, percent, show_bytes, show_percent};
 
 /// The most that a rate may be: 100 Tbit/s. A hundred thousand of them still add up in 64 bits.
 pub const MAX_RATE: u64 = 100_000_000_000_000;
@@ -273,8 +277,9 @@ mod tests {
         }
 
         #[test]
-        fn no_text_makes_it_panic(text in ".{0,40}", shaped in "[0-9.]{0,50} ?[kKMGTimg]{0,2}[bitBps/]{0,5}") {
+        fn no_text_makes_it_panic(text in ".{0,40}", shaped in "[0-9.]{0,50} ?[kKMGTimg]{0,2}[bitBps/%]{0,5}") {
             let _ = (rate(&text), time(&text), rate(&shaped), time(&shaped));
+            let _ = (percent(&text), bytes(&text), percent(&shaped), bytes(&shaped));
         }
     }
 }

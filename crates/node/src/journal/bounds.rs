@@ -17,8 +17,8 @@ use crate::machine;
 /// `f_type` of procfs, sysfs and both versions of control groups (linux/magic.h).
 const PROC: i64 = 0x9fa0;
 const SYSFS: i64 = 0x6265_6572;
-const CGROUP: i64 = 0x27_e0eb;
-const CGROUP2: i64 = 0x6367_7270;
+pub(crate) const CGROUP: i64 = 0x27_e0eb;
+pub(crate) const CGROUP2: i64 = 0x6367_7270;
 
 /// Takes a change back if it is within bounds; `scratch` are the places that its journal recorded.
 pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), String> {

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
 use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
@@ -234,6 +235,10 @@ fn summary(policy: &Policy) -> String {
                 count(minima.len(), "member")
             );
         }
+    }
+    for (name, class) in policy.classes.iter().filter(|(_, class)| !class.group.is_empty()) {
+        let said = GroupKey::ALL.iter().filter_map(|key| Some(format!("{} {}", key.word(), class.group.shown(*key)?)));
+        text += &format!("  class {name}: {}\n", said.collect::<Vec<_>>().join(", "));
     }
     text
 }

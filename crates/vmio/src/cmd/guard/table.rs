@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use vmio_model::policy::plan::{LimitedBy, Plan, Pool, Row};
+use vmio_model::policy::groups::GroupKey;
+use vmio_model::policy::plan::{GroupRow, LimitedBy, Plan, Pool, Row};
 use vmio_model::policy::units::show_rate;
 
 use crate::fit;
@@ -43,7 +44,28 @@ pub fn text(plan: &Plan, style: Style) -> String {
     if !idle.is_empty() {
         out += &left_out(&idle);
     }
+    if !plan.groups.is_empty() {
+        out.push('\n');
+        groups(&mut out, &plan.groups, style);
+    }
     out
+}
+
+/// What the guests are owed of processors and memory.
+fn groups(out: &mut String, rows: &[GroupRow], style: Style) {
+    let _ = writeln!(out, "{}: on the guest's control group", style.bold("Processors and memory"));
+    let width = rows.iter().map(|r| fit::columns(&r.name)).filter(|n| *n <= NAME).max().unwrap_or(0).max(5);
+    let header = format!("{:<width$} {:>10} {:>12} {:>14}", "guest", "cpu_weight", "cpu_max", "memory_max");
+    let _ = writeln!(out, "{}", style.dim(&header));
+    for row in rows {
+        let mut name = row.name.clone();
+        if fit::columns(&name) > width {
+            *out += &fit::paragraph("", 2, &name);
+            name.clear();
+        }
+        let [weight, cpu, memory] = GroupKey::ALL.map(|key| row.limits.shown(key).unwrap_or_else(|| "-".into()));
+        let _ = writeln!(out, "{} {weight:>10} {cpu:>12} {memory:>14}", fit::left(&name, width));
+    }
 }
 
 /// Pools in which there is nothing to see, in a line.

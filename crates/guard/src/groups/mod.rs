@@ -1,0 +1,411 @@
+//! What a guest is owed besides the wire, on its control group: weight and most time of processors, most memory
+//! ([`vmio_model::policy::groups`] says how much, pure). `dial` has the kernel's terms, `place` which group is a guest's.
+//!
+//! A limit is written only where the group is the guest's alone, only where something else is there than is to be, and only
+//! after what was there stands in the guard's ledger ([`crate::keep`]); it is read back. What the policy no longer says, or a
+//! guest leaves, is put back; so is all by [`Groups::undo`], also by another process that opens the ledger after a crash. What
+//! somebody else has set since is left alone then, and told. While a limit is in force, what somebody else sets over it is put
+//! right at the next look and counted, as with queues.
+//!
+//! **Nobody is killed**: a limit of memory below what is in use, or below the guest's own memory, is not written, neither the
+//! policy's nor what was there before; it is told, and tried again at each look.
+
+mod dial;
+mod hold;
+mod host;
+mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use vmio_model::policy::Policy;
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::groups::{GroupKey, Limits, owed};
+use vmio_model::policy::units::show_bytes;
+use vmio_node::linux::cgroup::Hierarchies;
+
+use crate::keep::{Keep, KeepError, Keeper};
+
+use dial::Dial;
+use hold::{Back, Entry, Holding, Slot};
+pub use host::{Group, Here, Host};
+use place::Spot;
+
+/// Looks after which a guest's groups are found anew, though nothing seems to have changed: a hypervisor moves its threads
+/// after it has started, and others come into a group.
+const LOOKS: u64 = 8;
+
+/// A guest that is there, as far as this needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GuestSeen {
+    /// Its name, which no other guest has at the same time.
+    pub name: String,
+    /// Its interfaces; a policy's entries match them.
+    pub interfaces: Vec<Interface>,
+    /// Its processes, the hypervisor's or container's first one foremost. What they started, and what is in the PID
+    /// namespace of the first if that is its own, is the guest's without being named.
+    pub pids: Vec<u32>,
+    /// Bytes of memory that it was given, where it is known: no limit below it is written.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Why groups cannot be looked after.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupsError {
+    /// The ledger.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// The table of mounts.
+    #[error("cannot see where control groups are mounted: {0}")]
+    Mounts(vmio_node::Error),
+}
+
+/// What a look changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Limits that were set for the first time, or to another value of the policy.
+    pub set: usize,
+    /// Limits that somebody else had changed.
+    pub put_right: usize,
+    /// Limits that were put back to what was there before.
+    pub put_back: usize,
+    /// What was not put back and why, a sentence each; what is tried again is told at each look.
+    pub notes: Vec<String>,
+}
+
+impl Changes {
+    /// Changes in all.
+    pub fn count(&self) -> usize {
+        self.set + self.put_right + self.put_back
+    }
+}
+
+/// A limit of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// Which.
+    pub key: GroupKey,
+    /// As the policy has it; `None` where classes of the guest dispute it.
+    pub wanted: Option<String>,
+    /// What became of it.
+    pub state: State,
+}
+
+/// What became of a limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It is in force.
+    InForce {
+        /// The file.
+        file: PathBuf,
+        /// What is there.
+        value: String,
+        /// What comes back; the same where it was there without us.
+        before: String,
+    },
+    /// It is not, and why.
+    Not(String),
+}
+
+/// What is known of a guest that is owed something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestStatus {
+    /// Its name.
+    pub guest: String,
+    /// Its limits.
+    pub limits: Vec<LimitStatus>,
+}
+
+/// The guests' control groups.
+#[derive(Debug)]
+pub struct Groups<H: Host = Here> {
+    host: H,
+    hierarchies: Hierarchies,
+    keep: Keep,
+    holdings: BTreeMap<Slot, Holding>,
+    placed: BTreeMap<String, Placed>,
+    looks: u64,
+    status: Vec<GuestStatus>,
+}
+
+/// Where a guest was found to be.
+#[derive(Debug, Clone)]
+struct Placed {
+    /// What told so.
+    pids: Vec<u32>,
+    cgroup: String,
+    look: u64,
+    /// One of them is no longer there.
+    gone: bool,
+    spots: BTreeMap<&'static str, Result<Spot, String>>,
+}
+
+/// A limit that is to be in force.
+#[derive(Debug)]
+struct Wanted<'a> {
+    guest: &'a GuestSeen,
+    limits: Limits,
+    key: GroupKey,
+    value: u64,
+}
+
+impl Groups<Here> {
+    /// Those of this machine. What the ledger says is in force is taken over.
+    ///
+    /// # Errors
+    /// When the ledger's entries make no sense, or the mounts cannot be read.
+    pub fn open(keeper: &Keeper) -> Result<Self, GroupsError> {
+        let host = Here::new();
+        let hierarchies = Hierarchies::of(host.reader()).map_err(GroupsError::Mounts)?;
+        Self::over(host, hierarchies, keeper)
+    }
+}
+
+impl<H: Host> Groups<H> {
+    /// Those of a machine whose groups are mounted there.
+    ///
+    /// # Errors
+    /// When the ledger's entries make no sense.
+    pub fn over(host: H, hierarchies: Hierarchies, keeper: &Keeper) -> Result<Self, GroupsError> {
+        let keep = keeper.part("groups");
+        let mut holdings: BTreeMap<Slot, Holding> = BTreeMap::new();
+        for (id, entry) in keep.live::<Entry>()? {
+            holdings.entry(entry.slot()).and_modify(|h| h.add(id, &entry)).or_insert_with(|| Holding::new(id, &entry));
+        }
+        Ok(Self { host, hierarchies, keep, holdings, placed: BTreeMap::new(), looks: 0, status: Vec::new() })
+    }
+
+    /// Has in force what the policy says for these guests, and puts back what it no longer does. Doing it twice changes
+    /// nothing. What cannot be is in [`Groups::status`], and nothing of it ends the guard.
+    pub fn reconcile(&mut self, policy: &Policy, guests: &[GuestSeen]) -> Changes {
+        self.looks += 1;
+        let mut changes = Changes::default();
+        let mut statuses: BTreeMap<&str, Vec<LimitStatus>> = BTreeMap::new();
+        let mut wanted: Vec<(Result<Slot, String>, Wanted<'_>)> = Vec::new();
+        for guest in guests {
+            let owed = owed(policy, &guest.interfaces);
+            let limits = statuses.entry(&guest.name).or_default();
+            for (key, why) in owed.disputed {
+                limits.push(LimitStatus { key, wanted: None, state: State::Not(why) });
+            }
+            let keys = GroupKey::ALL.into_iter().filter(|key| owed.limits.value(*key).is_some());
+            self.place(guest, keys.map(Dial::controller).collect());
+            for key in GroupKey::ALL {
+                let Some(value) = owed.limits.value(key) else { continue };
+                let slot = self.spot(guest, key).map(|spot| Slot::of(spot.group, key));
+                wanted.push((slot, Wanted { guest, limits: owed.limits, key, value }));
+            }
+        }
+        self.placed.retain(|name, _| statuses.contains_key(name.as_str()));
+        // First what is to go: a group that had a limit may be in the way of another.
+        let stay: BTreeSet<Slot> = wanted.iter().filter_map(|(slot, _)| slot.as_ref().ok().copied()).collect();
+        let gone: Vec<Slot> = self.holdings.keys().filter(|slot| !stay.contains(slot)).copied().collect();
+        for slot in gone {
+            self.put_back(slot, &mut changes);
+        }
+        let mut taken: BTreeMap<Slot, &str> = BTreeMap::new();
+        let mut opened = None;
+        for (slot, wanted) in wanted {
+            let state = match slot {
+                Err(why) => Err(why),
+                Ok(slot) => match taken.insert(slot, &wanted.guest.name) {
+                    Some(other) => Err(format!("it shares its control group with {other}")),
+                    None => self.set(slot, &wanted, &mut opened, &mut changes),
+                },
+            };
+            let state = state.unwrap_or_else(State::Not);
+            let status = LimitStatus { key: wanted.key, wanted: wanted.limits.shown(wanted.key), state };
+            statuses.entry(&wanted.guest.name).or_default().push(status);
+        }
+        self.status = statuses
+            .into_iter()
+            .filter(|(_, limits)| !limits.is_empty())
+            .map(|(guest, limits)| GuestStatus { guest: guest.to_owned(), limits })
+            .collect();
+        changes
+    }
+
+    /// What the last look showed, by guest.
+    pub fn status(&self) -> &[GuestStatus] {
+        &self.status
+    }
+
+    /// Limits of the ledger that are not put back yet.
+    pub fn held(&self) -> usize {
+        self.holdings.len()
+    }
+
+    /// Puts back all that was there before. What could not be stays in the ledger and is told in the notes.
+    pub fn undo(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        for slot in self.holdings.keys().copied().collect::<Vec<_>>() {
+            self.put_back(slot, &mut changes);
+        }
+        self.status.clear();
+        changes
+    }
+
+    /// Finds a guest's groups with these controllers, unless nothing speaks for a change. What was not found is looked for
+    /// each time. Whether it is still there shows when it is opened.
+    fn place(&mut self, guest: &GuestSeen, controllers: BTreeSet<&'static str>) {
+        if controllers.is_empty() {
+            return;
+        }
+        let first = guest.pids.first().map(|pid| vmio_node::linux::process::file(*pid, "cgroup"));
+        let cgroup = first.and_then(|file| self.host.reader().read_text(&file).ok()).unwrap_or_default();
+        let known = self.placed.get(&guest.name).is_some_and(|placed| {
+            let found = |controller| placed.spots.get(controller).is_some_and(Result::is_ok);
+            !placed.gone
+                && placed.pids == guest.pids
+                && placed.cgroup == cgroup
+                && self.looks - placed.look < LOOKS
+                && controllers.iter().all(found)
+        });
+        if known {
+            return;
+        }
+        let find = |controller| (controller, place::find(&self.host, &self.hierarchies, guest, controller));
+        let spots = controllers.into_iter().map(find).collect();
+        let placed = Placed { pids: guest.pids.clone(), cgroup, look: self.looks, gone: false, spots };
+        self.placed.insert(guest.name.clone(), placed);
+    }
+
+    fn spot(&self, guest: &GuestSeen, key: GroupKey) -> Result<Spot, String> {
+        let placed = self.placed.get(&guest.name).and_then(|placed| placed.spots.get(Dial::controller(key)));
+        placed.cloned().unwrap_or_else(|| Err("it was not looked for".into()))
+    }
+
+    /// Has a limit in force. The group that was opened last is often the one.
+    fn set(
+        &mut self,
+        slot: Slot,
+        wanted: &Wanted<'_>,
+        opened: &mut Option<H::Group>,
+        changes: &mut Changes,
+    ) -> Result<State, String> {
+        let spot = self.spot(wanted.guest, wanted.key)?;
+        let dial = Dial { key: wanted.key, v2: spot.v2 };
+        let file = spot.dir.join(dial.file());
+        if opened.as_ref().is_none_or(|group| group.identity() != spot.group) {
+            *opened = self.host.open(&spot.dir).ok().filter(|group| group.identity() == spot.group);
+        }
+        let Some(group) = opened.as_ref() else {
+            if let Some(placed) = self.placed.get_mut(&wanted.guest.name) {
+                placed.gone = true;
+            }
+            return Err(format!("{} is gone; it is looked for again at the next look", spot.dir.display()));
+        };
+        let now = dial.read(group).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                let controller = Dial::controller(wanted.key);
+                format!("its group has no {}: the controller `{controller}` is not switched on for it", dial.file())
+            }
+            _ => format!("{} cannot be read: {e}", file.display()),
+        })?;
+        let value = dial.wanted(wanted.value, &now, self.host.page_bytes())?;
+        if let Some(holding) = self.holdings.get_mut(&slot) {
+            // Its owner may have renamed it (version 1), or the guest.
+            (holding.dir, holding.guest) = (spot.dir.clone(), wanted.guest.name.clone());
+        }
+        let before = self.holdings.get(&slot).map_or(now.clone(), |holding| dial.carried(&holding.before, &now));
+        if now == value {
+            return Ok(State::InForce { file, value, before });
+        }
+        if let Some(memory) =
+            wanted.guest.memory_bytes.filter(|m| wanted.key == GroupKey::MemoryMax && wanted.value < *m)
+        {
+            return Err(format!(
+                "the guest has {} of memory of its own, and would be ended for using it",
+                show_bytes(memory)
+            ));
+        }
+        let in_use = dial.kills(group, &value).map_err(|e| format!("its use of memory cannot be read: {e}"))?;
+        if let Some(why) = in_use {
+            return Err(format!("not set: {why}"));
+        }
+        let again =
+            self.holdings.get(&slot).is_some_and(|holding| holding.value() == value && holding.before == before);
+        let entry = Entry::new(wanted.guest, &spot, wanted.key, before.clone(), value.clone());
+        let recorded = match again {
+            true => None,
+            false => Some(self.keep.record(&entry).map_err(|e| format!("not set, since it could not be undone: {e}"))?),
+        };
+        let written = dial.write(group, &value).map_err(|e| refused(dial, &value, &e));
+        let found =
+            written.and_then(|()| dial.read(group).map_err(|e| format!("{} cannot be read back: {e}", file.display())));
+        if let (Err(why), Some(id)) = (&found, recorded)
+            && dial.read(group).is_ok_and(|still| still == now)
+        {
+            // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
+            let _ = self.keep.strike(id);
+            return Err(why.clone());
+        }
+        if let Some(id) = recorded {
+            match self.holdings.get_mut(&slot) {
+                None => drop(self.holdings.insert(slot, Holding::new(id, &entry))),
+                Some(holding) => {
+                    holding.add(id, &entry);
+                    for old in holding.replaced() {
+                        // It stays at worst, and says what this one says.
+                        let _ = self.keep.strike(old);
+                    }
+                }
+            }
+        }
+        match found? {
+            found if found != value => {
+                Err(format!("the kernel has {found} in {} where {value} was written", file.display()))
+            }
+            _ if again => {
+                changes.put_right += 1;
+                Ok(State::InForce { file, value, before })
+            }
+            _ => {
+                changes.set += 1;
+                Ok(State::InForce { file, value, before })
+            }
+        }
+    }
+
+    /// Puts back what was there before a limit.
+    fn put_back(&mut self, slot: Slot, changes: &mut Changes) {
+        let Some(holding) = self.holdings.get(&slot) else { return };
+        let what = format!("{} of {}", slot.key().word(), holding.guest);
+        match holding.put_back(&self.host, slot) {
+            Back::Left(why) => return changes.notes.push(format!("{what} is not put back: {why}")),
+            Back::Others(now) => {
+                changes.notes.push(format!("{what} is left at {now}, which somebody else has set since"));
+            }
+            Back::Restored => changes.put_back += 1,
+            Back::Nothing => {}
+        }
+        let Some(holding) = self.holdings.remove(&slot) else { return };
+        for id in holding.entries() {
+            if let Err(e) = self.keep.strike(id) {
+                changes.notes.push(format!("{what} is put back, but stays in the ledger: {e}"));
+            }
+        }
+    }
+}
+
+/// What the kernel says, and what it means here.
+fn refused(dial: Dial, value: &str, error: &std::io::Error) -> String {
+    let help = match (dial.key, error.raw_os_error()) {
+        (_, Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
+            "; the guard needs to write to control groups (CAP_DAC_OVERRIDE)"
+        }
+        (GroupKey::CpuMax, Some(libc::EINVAL)) => {
+            "; a group above it may have less (version 1 refuses more below it), or its cpu.max.burst is larger"
+        }
+        (GroupKey::CpuWeight, Some(libc::EINVAL)) => "; it may be set to run when nothing else does (cpu.idle)",
+        (GroupKey::MemoryMax, Some(libc::EINVAL)) => "; its limit with swap (memsw) may be lower",
+        (GroupKey::MemoryMax, Some(libc::EBUSY)) => "; more is in use and cannot be given back",
+        _ => "",
+    };
+    format!("the kernel refuses {value} in {}: {error}{help}", dial.file())
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! What a policy says of processor and memory, checked: classes that have no control group, and the two classes of one
+//! interface, which is in one guest.
+
+use std::collections::BTreeMap;
+
+use super::{Check, Class, DEFAULT, HOST};
+use crate::policy::groups::{GroupKey, Limits};
+use crate::policy::parse::{EntryDraft, GroupDraft};
+
+impl GroupDraft {
+    /// What is written.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            cpu_weight: self.cpu_weight.as_ref().map(|w| w.value),
+            cpu_max: self.cpu_max.as_ref().map(|m| m.value),
+            memory_max: self.memory_max.as_ref().map(|m| m.value),
+        }
+    }
+}
+
+impl Check<'_> {
+    /// `host` and `default` are members of every pool and no guests.
+    pub fn has_a_group(&mut self, name: &str, written: &GroupDraft) {
+        let why = match name {
+            HOST => "the host's own traffic is no guest's: there is no control group to write to",
+            DEFAULT => "all that nothing matches is one member, not a guest: write a class and an [[interface]] for it",
+            _ => return,
+        };
+        for (key, place) in written.places() {
+            self.problem(&place, &format!("class.{name}.{}", key.word()), why);
+        }
+    }
+
+    /// The two classes of one entry are of one guest, which has one control group.
+    pub fn agree(&mut self, e: &EntryDraft, classes: &BTreeMap<String, Class>) {
+        let (Some(tx), Some(rx)) = (&e.class, &e.rx_class) else { return };
+        let (Some(here), Some(there)) = (classes.get(&tx.value), classes.get(&rx.value)) else { return };
+        for key in GroupKey::ALL {
+            let (Some(one), Some(other)) = (here.group.shown(key), there.group.shown(key)) else { continue };
+            if one == other {
+                continue;
+            }
+            let place = |class: &str| {
+                let written = self.draft.classes.get(class)?;
+                written.group.places().find(|(k, _)| *k == key).map(|(_, at)| self.place(&at))
+            };
+            let of = |class: &str, value: &str| {
+                let place = place(class).map_or_else(String::new, |place| format!(" ({place})"));
+                format!("{value} in class {class}{place}")
+            };
+            let what = format!(
+                "{} is {} and {}: both are this guest's, which has one control group",
+                key.word(),
+                of(&tx.value, &one),
+                of(&rx.value, &other)
+            );
+            self.problem(rx, "interface.rx_class", what);
+        }
+    }
+}

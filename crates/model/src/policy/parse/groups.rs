@@ -1,0 +1,55 @@
+//! What a class says of its guests' control groups.
+
+use super::{At, Clash, File, add, quantity, units};
+use crate::policy::groups::GroupKey;
+use crate::toml_reader::Section;
+
+/// What is written to the guest's control group.
+#[derive(Debug, Default)]
+pub struct GroupDraft {
+    pub cpu_weight: Option<At<u16>>,
+    pub cpu_max: Option<At<u64>>,
+    pub memory_max: Option<At<u64>>,
+}
+
+impl GroupDraft {
+    /// The place of each key that is written.
+    pub fn places(&self) -> impl Iterator<Item = (GroupKey, At<()>)> {
+        let Self { cpu_weight, cpu_max, memory_max } = self;
+        let places = [
+            (GroupKey::CpuWeight, cpu_weight.as_ref().map(At::place)),
+            (GroupKey::CpuMax, cpu_max.as_ref().map(At::place)),
+            (GroupKey::MemoryMax, memory_max.as_ref().map(At::place)),
+        ];
+        places.into_iter().filter_map(|(key, place)| Some((key, place?)))
+    }
+
+    /// Takes what another one says.
+    pub fn overlay(&mut self, over: GroupDraft) {
+        let GroupDraft { cpu_weight, cpu_max, memory_max } = over;
+        self.cpu_weight = cpu_weight.or(self.cpu_weight.take());
+        self.cpu_max = cpu_max.or(self.cpu_max.take());
+        self.memory_max = memory_max.or(self.memory_max.take());
+    }
+
+    /// Adds what another file says.
+    pub fn add(&mut self, new: GroupDraft, s: &Section<'_, '_>, clashes: &mut Vec<Clash>) {
+        add(&mut self.cpu_weight, new.cpu_weight, s, "cpu_weight", clashes);
+        add(&mut self.cpu_max, new.cpu_max, s, "cpu_max", clashes);
+        add(&mut self.memory_max, new.memory_max, s, "memory_max", clashes);
+    }
+}
+
+impl File<'_, '_> {
+    /// These keys of a class.
+    pub fn group(&mut self, s: &Section<'_, '_>) -> GroupDraft {
+        GroupDraft {
+            cpu_weight: self.optional(s, "cpu_weight", |r, v, path| Some(r.whole_value(v, path, 1, 10_000)? as u16)),
+            cpu_max: self.optional(s, "cpu_max", |r, v, path| {
+                quantity(r, v, path, units::percent, "a share of processors such as \"150%\"")
+            }),
+            memory_max: self
+                .optional(s, "memory_max", |r, v, path| quantity(r, v, path, units::bytes, "a size such as \"4GiB\"")),
+        }
+    }
+}
