@@ -1,7 +1,7 @@
 //! The guard: what keeps each guest's guaranteed bandwidth in force on a host.
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
-//! both together and runs the loop round the plane; [`daemon`] is the thread that does. [`keep`] is where it is written down
+//! both together and runs the loop round the plane; [`daemon`] is the thread that does; [`demand`] says of what was counted who wanted what. [`keep`] is where it is written down
 //! what a change was before it is made. Its API comes to stand beside them.
 //!
 //! It starts no program and prints nothing (`clippy.toml`); what needs a process of its own is an errand of
@@ -13,10 +13,10 @@
 pub mod api;
 pub mod core;
 pub mod daemon;
+pub mod demand;
 pub mod desired;
 pub mod keep;
 pub mod manager;
 pub mod planes;
-pub mod rates;
 pub mod service;
 pub mod source;
