@@ -170,6 +170,10 @@ impl Demand {
                     members.insert(member.name.clone(), Member { last: member.count, known: Known::default(), look });
                     continue;
                 };
+                if before.look == look {
+                    // An interface may be called `host`, too: what the first of a name counts is told.
+                    continue;
+                }
                 before.look = look;
                 let last = std::mem::replace(&mut before.last, member.count);
                 if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps) {

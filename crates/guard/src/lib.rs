@@ -17,6 +17,7 @@ pub mod demand;
 pub mod desired;
 pub mod keep;
 pub mod manager;
+pub mod metrics;
 pub mod planes;
 pub mod service;
 pub mod source;

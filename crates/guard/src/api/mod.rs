@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::manager::document::Status;
 use crate::manager::{Change, Manager, ManagerError};
+use crate::metrics;
 use vmio_model::problem::Problem;
 
 pub mod client;
@@ -125,7 +127,7 @@ fn router(asked: Asked) -> Router {
         .route("/v1/take-back", post(take_back))
         .route("/v1/set", post(set))
         .route("/v1/stop", post(stop));
-    let looks = Router::new().route("/v1/status", get(status));
+    let looks = Router::new().route("/v1/status", get(status)).route("/metrics", get(metrics));
     looks.merge(changes).layer(DefaultBodyLimit::max(BODY)).with_state(asked)
 }
 
@@ -141,7 +143,20 @@ async fn with<T: Send + 'static>(
 }
 
 async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
-    Ok(Json(with(asked, |manager| manager.status()).await?).into_response())
+    let json = written(asked, |status| serde_json::to_vec(status).unwrap_or_default()).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {
+    let text = written(asked, |status| metrics::text(status).into_bytes()).await?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// What is known, written. Of thousands of members that takes a while: nobody waits for it but who asked.
+async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>, Response> {
+    let status = with(asked, |manager| manager.status()).await?;
+    let written = tokio::task::spawn_blocking(move || write(&status)).await;
+    written.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {
