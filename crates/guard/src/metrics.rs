@@ -122,9 +122,9 @@ const OF_MEMBERS: &[OfMember] = &[
         "Time in which the member was held back: packets of it waited or were dropped.",
         |m| Some(m.held_seconds_total),
     ),
-    of("limit_bits_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(|bits| bits as f64)),
-    of("min_effective_bits_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(m.min_effective_bps as f64)),
-    of("max_bits_per_second", Gauge, "Maximum.", |m| Some(m.max_bps as f64)),
+    of("limit_bytes_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(bytes)),
+    of("min_effective_bytes_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(bytes(m.min_effective_bps))),
+    of("max_bytes_per_second", Gauge, "Maximum.", |m| Some(bytes(m.max_bps))),
     of("guarantee_wanted_seconds_total", Counter, "Time in which the member wanted its minimum.", |m| {
         guaranteed(m, m.guarantee_wanted_seconds_total)
     }),
@@ -148,6 +148,11 @@ const OF_MEMBERS: &[OfMember] = &[
     }),
 ];
 
+/// A rate in the base unit.
+fn bytes(bits: u64) -> f64 {
+    bits as f64 / 8.0
+}
+
 fn yes(is: bool) -> f64 {
     if is { 1.0 } else { 0.0 }
 }
@@ -170,8 +175,8 @@ pub fn text(status: &Status) -> String {
     }
     loop_times(&mut out, status);
     appeared(&mut out, status);
-    pools(&mut out, status, "capacity_bits_per_second", "Capacity of the uplink.", |pool| pool.capacity_bps);
-    pools(&mut out, status, "shared_bits_per_second", "What the members share now.", |pool| pool.shared_bps);
+    pools(&mut out, status, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| pool.capacity_bps);
+    pools(&mut out, status, "shared_bytes_per_second", "What the members share now.", |pool| pool.shared_bps);
     members(&mut out, status);
     out.0
 }
@@ -213,7 +218,7 @@ fn pools(out: &mut Text, status: &Status, name: &str, help: &str, value: fn(&Poo
     out.head(name, Gauge, help);
     for pool in &status.pools {
         let labels = [("uplink", pool.uplink.as_str()), ("direction", pool.direction.word())];
-        out.labelled(name, &labels, value(pool) as f64);
+        out.labelled(name, &labels, bytes(value(pool)));
     }
 }
 

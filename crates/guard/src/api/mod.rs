@@ -29,12 +29,14 @@ use vmio_model::problem::Problem;
 
 pub mod client;
 mod listen;
+mod page;
 
 pub use listen::{Listeners, Token};
 
 /// Largest body of a request.
 const BODY: usize = 64 << 10;
-/// Connections at once; more wait.
+/// Connections at once, of the Unix socket and of TCP each, so that nobody without a token holds up who needs none;
+/// more wait.
 const CONNECTIONS: usize = 64;
 /// How long a client may take for the head of its request.
 const HEAD: Duration = Duration::from_secs(5);
@@ -203,10 +205,11 @@ fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, Response> {
     }
 }
 
-/// Without the token nothing is answered over TCP.
+/// Without the token nothing is answered over TCP but the page, which says nothing of this guard.
 async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    if given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given)) {
+    let known = given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given));
+    if known || page::is_of(request.uri().path()) {
         return next.run(request).await;
     }
     let error = "TCP needs the header `Authorization: Bearer TOKEN`".to_owned();
@@ -232,9 +235,8 @@ impl Server {
         let (end, ended) = oneshot::channel();
         let router = router(asked);
         let serve = async move {
-            let connections = Arc::new(Semaphore::new(CONNECTIONS));
-            let unix = accept_unix(listeners.unix, router.clone(), Arc::clone(&connections));
-            let tcp = accept_tcp(listeners.tcp, router, connections);
+            let unix = accept_unix(listeners.unix, router.clone());
+            let tcp = accept_tcp(listeners.tcp, router);
             tokio::select! {
                 _ = ended => {}
                 () = unix => {}
@@ -261,8 +263,11 @@ impl Drop for Server {
     }
 }
 
-async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router, connections: Arc<Semaphore>) {
+async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+    let router = router.merge(page::router()).layer(middleware::from_fn(page::own));
+    let router = router.layer(middleware::from_fn(page::strict));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
@@ -273,10 +278,12 @@ async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router,
     }
 }
 
-async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router, connections: Arc<Semaphore>) {
+async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router) {
     let Some((listener, token)) = tcp else { return std::future::pending().await };
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let router = router.layer(middleware::from_fn_with_state(token, with_token));
+    let router = router.merge(page::router()).layer(middleware::from_fn_with_state(token, with_token));
+    let router = router.layer(middleware::from_fn(page::strict));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
@@ -300,3 +307,6 @@ fn answer(
         drop(permit);
     });
 }
+
+#[cfg(test)]
+mod tests;
