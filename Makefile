@@ -6,7 +6,7 @@ AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
 VMIO   := $(TARGET)/release/vmio
 LEAKS  := $(TARGET)/debug/examples/leaks
 
-.PHONY: demo build agent test test-long bench lint clean help
+.PHONY: demo build deb agent test test-long bench lint clean help
 
 help:
 	@echo "make demo       install what is missing, build, and measure this host (about 5 minutes of measuring)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
 	@echo "make build      install what is missing, build $(VMIO), the agent and the generator"
+	@echo "make deb        one Debian package of it, in $(TARGET)/deb"
 
 # Static programs: the agent is the init of vmio's guest image, the generator of datagrams (vmio-udp) runs on both
 # sides. --target keeps the flag away from
@@ -25,6 +26,10 @@ build:
 	@scripts/setup build
 	@$(MAKE) --no-print-directory agent
 	cargo build --locked --release -p vmio
+
+# One package: needs neither cargo nor clang where it is installed.
+deb: build
+	scripts/deb $(VMIO) $(TARGET)/$(TRIPLE)/agent $(TARGET)/deb
 
 demo:
 	@scripts/setup build run

@@ -7,7 +7,7 @@
  * Each verdict that lets a packet pass is TC_ACT_UNSPEC: others' programs and filters behind this one run as
  * they did before.
  *
- * src/planes/linux/classifier mirrors struct tenant, struct counts, struct receiver and struct destination; a test
+ * src/planes/linux/classifier mirrors struct tenant, struct counts, struct leaver, struct receiver and struct destination; a test
  * compares sizes. */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -150,13 +150,52 @@ static __always_inline void count(struct __sk_buff *skb, const struct tenant *te
 	add(&counts->wire_bytes, full * wire(tenant, header + size) + (rest ? wire(tenant, header + rest) : 0));
 }
 
-/* By the index of an uplink: the classid of the host's own traffic there. */
+/* Which class a packet got at its interface is written down twice: in skb->priority, as HTB takes it, and the number in
+ * skb->tc_index, which routing and veth leave alone where they set the priority anew (net/ipv4/ip_forward.c,
+ * ____dev_forward_skb of include/linux/netdevice.h). It is overwritten where another's program or filter on the way
+ * ends with a verdict that lets the packet pass (tcx_run and tc_run of net/core/dev.c). */
+#define NUMBERS 0x3fff
+#define IN_INDEX 0x4000
+
+/* By the number of a class: index of the IFB through which its packets are led; 0 where they are not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u32);
+} led SEC(".maps");
+
+/* By the index of an uplink: the classid of the host's own traffic there; and where guests' packets were queued in an
+ * IFB before, that of all that comes from there. */
+struct leaver {
+	__u32 host;
+	__u32 staged;
+	__u32 through;    /* index of that IFB */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct leaver);
 } uplinks SEC(".maps");
+
+/* The number of the class that a packet got at a guest's interface, 0 for none. */
+static __always_inline __u32 number(struct __sk_buff *skb, __u32 handle)
+{
+	__u32 index = skb->ingress_ifindex;
+	struct tenant *tenant;
+
+	if (!((skb->priority ^ handle) >> 16))
+		return skb->priority & NUMBERS;
+	/* Straight from the interface: what a guest's neighbour says of itself counts for nothing. */
+	tenant = bpf_map_lookup_elem(&tenants, &index);
+	if (tenant)
+		return tenant->priority & NUMBERS;
+	if ((skb->tc_index & ~NUMBERS) == IN_INDEX)
+		return skb->tc_index & NUMBERS;
+	return 0;
+}
 
 /* What leaves by an uplink, before its queues. What came in nowhere is the host's own, whatever priority its
  * programs have set; what came in somewhere keeps the class that it got there, and any other priority (a router's,
@@ -164,15 +203,28 @@ struct {
 SEC("tcx/egress")
 int leave(struct __sk_buff *skb)
 {
-	__u32 index = skb->ifindex;
-	__u32 *host = bpf_map_lookup_elem(&uplinks, &index);
+	__u32 index = skb->ifindex, class;
+	struct leaver *leaver = bpf_map_lookup_elem(&uplinks, &index);
+	__u32 *through;
 
-	if (!host)
+	if (!leaver)
 		return TC_ACT_UNSPEC;
-	if (!skb->ingress_ifindex)
-		skb->priority = *host;
-	else if ((skb->priority ^ *host) >> 16)
+	if (!skb->ingress_ifindex) {
+		skb->priority = leaver->host;
+		return TC_ACT_UNSPEC;
+	}
+	class = number(skb, leaver->host);
+	if (!class) {
 		skb->priority = 0;
+		return TC_ACT_UNSPEC;
+	}
+	if (!leaver->staged) {
+		skb->priority = (leaver->host & 0xffff0000) | class;
+		return TC_ACT_UNSPEC;
+	}
+	/* Another uplink's guest has waited for that one. */
+	through = bpf_map_lookup_elem(&led, &class);
+	skb->priority = through && *through == leaver->through ? leaver->staged : 0;
 	return TC_ACT_UNSPEC;
 }
 
@@ -187,6 +239,7 @@ int classify(struct __sk_buff *skb)
 	if (!tenant) {
 		/* Nothing that was set before counts: it goes where everything goes that nobody knows. */
 		skb->priority = 0;
+		skb->tc_index = 0;
 		return TC_ACT_UNSPEC;
 	}
 	counts = bpf_map_lookup_elem(&counters, &tenant->slot);
@@ -200,6 +253,7 @@ int classify(struct __sk_buff *skb)
 		}
 	}
 	skb->priority = tenant->priority;
+	skb->tc_index = IN_INDEX | (tenant->priority & NUMBERS);
 	if (counts)
 		count(skb, tenant, counts);
 	if (tenant->flags & REDIRECT)

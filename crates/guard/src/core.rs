@@ -3,20 +3,22 @@
 //!
 //! A new policy, or interfaces that come and go, are put in force as a whole or not at all: what is to be in force is
 //! found first, and refused before anything is touched; when the plane fails on the way, what was in force before is
-//! put back.
+//! put back. What an earlier guard has left in force stays until the first policy is, and also where that fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use vmio_model::allocate::Member;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
+use vmio_model::holding::{Queue, Waits};
 use vmio_model::policy::Policy;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Refusal, shared_bps};
+use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, desired};
-use crate::planes::{Count, Plane, PlaneError};
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
+use crate::found::Found;
+use crate::planes::{Behind, Count, Plane, PlaneError};
 
 /// Why something is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,12 @@ pub enum CoreError {
         /// Why it could not be put back.
         back: PlaneError,
     },
+    /// The plane failed at the first policy, where an earlier guard's was in force.
+    #[error(
+        "{0}; what an earlier vmio guard had put in force stays as far as it was not replaced yet; start again, or `vmio guard \
+         undo` takes all limits off"
+    )]
+    Inherited(PlaneError),
     /// The plane failed at what was in force.
     #[error("{0}")]
     Plane(#[from] PlaneError),
@@ -49,7 +57,11 @@ pub struct PoolStatus {
     pub key: PoolKey,
     /// What its members share now, in bit/s.
     pub root_bps: u64,
-    /// Its members.
+    /// Where the queues of its interfaces stand.
+    pub queue: Queue,
+    /// What they share where that is not at the uplink, in bit/s, and what waits or was lost of theirs behind it.
+    pub stage: Option<(u64, Behind)>,
+    /// Its members; then interfaces that have a class here and cannot be held.
     pub members: Vec<MemberStatus>,
 }
 
@@ -66,6 +78,19 @@ pub struct MemberStatus {
     pub limit_bps: Option<u64>,
     /// What went through it since it is there.
     pub count: Count,
+    /// Where its excess waits; `None` of `host` and `default`.
+    pub held: Option<HeldStatus>,
+}
+
+/// Where a member's excess waits, as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldStatus {
+    /// Where.
+    pub waits: Waits,
+    /// The send buffer that its tap has, in bytes; `None` where it is left alone, or not in force.
+    pub send_buffer_bytes: Option<u32>,
+    /// Why, in a sentence.
+    pub reason: String,
 }
 
 /// A pool that is in force.
@@ -82,18 +107,21 @@ struct Running {
 pub struct Core<P> {
     plane: P,
     policy: Policy,
-    interfaces: Vec<Interface>,
+    interfaces: Vec<Found>,
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
+    /// Whether an earlier owner's limits are in force, and none of this one's.
+    inherited: bool,
 }
 
 impl<P: Plane> Core<P> {
     /// One that has put this policy in force for these interfaces.
     ///
     /// # Errors
-    /// When the plane cannot hold it, or fails.
-    pub fn start(plane: P, policy: Policy, interfaces: Vec<Interface>) -> Result<Core<P>, CoreError> {
+    /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
+    pub fn start(mut plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+        let inherited = plane.inherits()?;
         let mut core = Core {
             plane,
             policy: policy.clone(),
@@ -101,8 +129,9 @@ impl<P: Plane> Core<P> {
             numbers: Numbers::default(),
             desired: Desired::default(),
             running: BTreeMap::new(),
+            inherited,
         };
-        core.change(policy, interfaces)?;
+        core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
     }
 
@@ -111,24 +140,25 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// As [`Core::start`]; the policy before stays in force.
     pub fn reload(&mut self, policy: Policy) -> Result<(), CoreError> {
-        self.change(policy, self.interfaces.clone())
+        self.change(policy, self.interfaces.clone(), Strictness::Policy)
     }
 
-    /// The interfaces that are there now. Those that nothing matches are `default`'s.
+    /// The interfaces that are there now. Those that nothing matches are `default`'s, and so are those that cannot be
+    /// held: they are noted, never refused.
     ///
     /// # Errors
     /// As [`Core::start`].
-    pub fn see(&mut self, interfaces: Vec<Interface>) -> Result<(), CoreError> {
-        if interfaces == self.interfaces {
-            return Ok(());
-        }
-        self.change(self.policy.clone(), interfaces)
+    pub fn see(&mut self, interfaces: Vec<Found>) -> Result<(), CoreError> {
+        self.change(self.policy.clone(), interfaces, Strictness::Interfaces)
     }
 
-    fn change(&mut self, policy: Policy, mut interfaces: Vec<Interface>) -> Result<(), CoreError> {
-        interfaces.sort_unstable();
-        let numbers = self.numbers.of(&interfaces)?;
-        let next = desired(&policy, &interfaces, &numbers, &self.plane.abilities())?;
+    fn change(&mut self, policy: Policy, mut there: Vec<Found>, strictness: Strictness) -> Result<(), CoreError> {
+        there.sort_by(|one, other| one.interface.cmp(&other.interface));
+        if strictness == Strictness::Interfaces && there == self.interfaces {
+            return Ok(());
+        }
+        let numbers = self.numbers.of(there.iter().map(|found| &found.interface))?;
+        let next = desired(&policy, &there, &numbers, &self.plane.abilities(), strictness)?;
         let mut running = BTreeMap::new();
         for pool in &next.pools {
             let same = self.desired.pools.iter().any(|p| p == pool);
@@ -136,6 +166,9 @@ impl<P: Plane> Core<P> {
             running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool)));
         }
         if let Err(failed) = put(&mut self.plane, &next, &running) {
+            if self.inherited {
+                return Err(CoreError::Inherited(failed));
+            }
             return Err(match put(&mut self.plane, &self.desired, &self.running) {
                 Ok(_) => {
                     self.running.values_mut().for_each(|r| r.looked = false);
@@ -144,8 +177,9 @@ impl<P: Plane> Core<P> {
                 Err(back) => CoreError::Torn { failed, back },
             });
         }
+        self.inherited = false;
         self.running = running;
-        (self.policy, self.interfaces, self.numbers, self.desired) = (policy, interfaces, numbers, next);
+        (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
     }
 
@@ -169,13 +203,14 @@ impl<P: Plane> Core<P> {
     /// When the plane fails.
     pub fn tick(&mut self, period: Duration) -> Result<(), CoreError> {
         let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
-        for pool in self.desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+        for pool in self.desired.pools.iter().filter(|p| p.is_looped()) {
             let Some(running) = self.running.get_mut(&pool.key) else { continue };
             let counts = self.plane.counts(&pool.key)?;
             let seen = running.look(counts);
+            let waiting = self.plane.behind(&pool.key).unwrap_or_default().waiting_bytes.saturating_mul(8);
             if let Some(seen) = seen {
                 let before = running.control.in_force().clone();
-                running.control.tick(&seen, picoseconds);
+                running.control.tick_staged(&seen, waiting, picoseconds);
                 if *running.control.in_force() != before {
                     self.plane.adjust(&pool.key, running.control.in_force())?;
                 }
@@ -194,15 +229,27 @@ impl<P: Plane> Core<P> {
             let counts = self.plane.counts(&pool.key)?;
             let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
             let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
+            let plane = &mut self.plane;
             let member = |(((seat, member), cap), count): (((&Seated, Member), &u64), Count)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
                 limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
                 count,
+                held: HeldStatus::of(seat, plane),
             };
-            let members = seats.map(member).collect();
-            all.push(PoolStatus { key: pool.key.clone(), root_bps: in_force.root, members });
+            let mut members: Vec<MemberStatus> = seats.map(member).collect();
+            members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
+                name: unheld.name.clone(),
+                class: unheld.class.clone(),
+                min_effective_bps: 0,
+                limit_bps: None,
+                count: Count::default(),
+                held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
+            }));
+            let behind = plane.behind(&pool.key).unwrap_or_default();
+            let (root_bps, stage) = (in_force.root, in_force.stage.map(|bps| (bps, behind)));
+            all.push(PoolStatus { key: pool.key.clone(), root_bps, queue: pool.queue, stage, members });
         }
         Ok(all)
     }
@@ -210,6 +257,11 @@ impl<P: Plane> Core<P> {
     /// What is to be in force.
     pub fn desired(&self) -> &Desired {
         &self.desired
+    }
+
+    /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
+    pub fn notes(&self) -> Vec<String> {
+        self.desired.notes.iter().cloned().chain(self.plane.notes()).collect()
     }
 
     /// Limits that the loop has set in a pool.
@@ -222,7 +274,7 @@ impl<P: Plane> Core<P> {
         &mut self.plane
     }
 
-    /// Ends the core and leaves all limits in force, as far as the plane can outlive its process.
+    /// Ends the core and leaves all limits in force, as far as the plane outlives its process.
     pub fn leave(mut self) {
         self.plane.leave();
     }
@@ -243,12 +295,32 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
         return Ok(0);
     }
     // A plane that made something anew has it as it was compiled.
-    for pool in desired.pools.iter().filter(|p| !p.compiled.emulated.is_empty()) {
+    for pool in desired.pools.iter().filter(|p| p.is_looped()) {
         if let Some(running) = running.get(&pool.key) {
             plane.adjust(&pool.key, running.control.in_force())?;
         }
     }
     Ok(changes)
+}
+
+impl HeldStatus {
+    /// As it was found, and as far as the plane has it in force.
+    fn of(seat: &Seated, plane: &mut impl Plane) -> Option<HeldStatus> {
+        let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
+        let as_found = HeldStatus {
+            waits: holding.waits,
+            send_buffer_bytes: holding.send_buffer_bytes,
+            reason: holding.reason.clone(),
+        };
+        if holding.send_buffer_bytes.is_none() {
+            return Some(as_found);
+        }
+        Some(match plane.held(interface) {
+            Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
+            Some(Err(why)) => HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason: why },
+            None => as_found,
+        })
+    }
 }
 
 impl Running {
@@ -257,6 +329,10 @@ impl Running {
         let packet_bits = 1514 * 8;
         let (shared, members) = (shared_bps(&pool.pool), pool.pool.members());
         let control = match &pool.compiled.program.program {
+            Program::Hierarchy(told) if pool.is_staged() => {
+                let apart = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
+                Control::staged(shared, members, told, packet_bits, apart)
+            }
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
             Program::Limits(_) => Control::of_limits(shared, members, Allocator::Exact, packet_bits),
         };

@@ -6,9 +6,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use vmio_model::policy::Policy;
-use vmio_model::policy::assign::Interface;
 
 use crate::core::{Core, CoreError, PoolStatus};
+use crate::found::Found;
 use crate::planes::Plane;
 
 /// How often the plane is looked at whether all is still in force.
@@ -21,7 +21,7 @@ const WAITING: usize = 64;
 pub struct Status {
     /// Each pool that is in force.
     pub pools: Vec<PoolStatus>,
-    /// What deserves a word: interfaces that two entries mean.
+    /// What deserves a word: interfaces that two entries mean or that cannot be held, and what the plane has to say.
     pub notes: Vec<String>,
     /// Ends of periods so far.
     pub ticks: u64,
@@ -71,7 +71,7 @@ impl Times {
 
 enum Asked {
     Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
-    See(Vec<Interface>, SyncSender<Result<(), CoreError>>),
+    See(Vec<Found>, SyncSender<Result<(), CoreError>>),
     Status(SyncSender<Status>),
     /// Ends the thread; whether the limits are taken off.
     Stop(bool),
@@ -133,7 +133,7 @@ impl Daemon {
     ///
     /// # Errors
     /// When the thread is gone.
-    pub fn see(&self, interfaces: Vec<Interface>) -> Result<Result<(), CoreError>, Gone> {
+    pub fn see(&self, interfaces: Vec<Found>) -> Result<Result<(), CoreError>, Gone> {
         self.ask(|tell| Asked::See(interfaces, tell))
     }
 
@@ -226,7 +226,7 @@ impl<P: Plane> Turn<P> {
                 }
                 Ok(Asked::Status(tell)) => {
                     let pools = self.core.status();
-                    let notes = self.core.desired().notes.clone();
+                    let notes = self.core.notes();
                     let status = match pools {
                         Ok(pools) => Status { pools, notes, ..self.status.clone() },
                         Err(e) => Status { notes, trouble: Some(e.to_string()), ..self.status.clone() },

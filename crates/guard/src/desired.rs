@@ -3,10 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Abilities, Compiled, Refusal, compile};
 use vmio_model::policy::pool::{Pool, Who};
 use vmio_model::policy::{Direction, Entry, Policy};
+
+use crate::found::Found;
+
+mod held;
+
+pub use held::Strictness;
 
 /// One direction of an uplink.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +43,22 @@ pub struct Seated {
     pub number: u16,
     /// The interface; `None` of `host` and `default`.
     pub interface: Option<Interface>,
+    /// Where its excess waits; `None` of `host` and `default`.
+    pub holding: Option<Holding>,
+    /// Processes that may hold the interface.
+    pub pids: Vec<u32>,
+}
+
+/// An interface that has a class, and that this plane cannot limit: its traffic is `default`'s as far as it passes the
+/// host at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unheld {
+    /// What it is called.
+    pub name: String,
+    /// The class that it has and does not get.
+    pub class: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A pool that is to be in force; members in the program's order.
@@ -47,8 +70,24 @@ pub struct DesiredPool {
     pub pool: Pool,
     /// The members.
     pub seats: Vec<Seated>,
+    /// Those that have a class here and cannot be held.
+    pub unheld: Vec<Unheld>,
+    /// Where the queues of its interfaces stand: one place for all, since only there they share exactly.
+    pub queue: Queue,
     /// What the plane is told, and what is left to the loop.
     pub compiled: Compiled,
+}
+
+impl DesiredPool {
+    /// Whether the queues of what its interfaces send stand before the uplink, where the host's own traffic does not pass.
+    pub fn is_staged(&self) -> bool {
+        self.key.direction == Direction::GuestTx && self.queue == Queue::Ifb
+    }
+
+    /// Whether something is left to the loop.
+    pub fn is_looped(&self) -> bool {
+        self.is_staged() || !self.compiled.emulated.is_empty()
+    }
 }
 
 /// All that is to be in force.
@@ -56,7 +95,7 @@ pub struct DesiredPool {
 pub struct Desired {
     /// By uplink and direction.
     pub pools: Vec<DesiredPool>,
-    /// Interfaces that more than one entry means, in a sentence each.
+    /// Interfaces that more than one entry means, or that cannot be held, in a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -64,6 +103,8 @@ pub struct Desired {
 pub const HOST_NUMBER: u16 = 2;
 /// Number of all that nothing matches.
 pub const DEFAULT_NUMBER: u16 = 3;
+/// Number, at an uplink, of all that was in the queues of an IFB before.
+pub const GUESTS_NUMBER: u16 = 4;
 /// First number of an interface.
 const FIRST_NUMBER: u16 = 16;
 /// The last one: planes name queues after it, and the kernel has other uses for what lies above.
@@ -80,10 +121,10 @@ impl Numbers {
     ///
     /// # Errors
     /// When there are more interfaces than numbers.
-    pub fn of(&self, interfaces: &[Interface]) -> Result<Numbers, Refusal> {
+    pub fn of<'a>(&self, interfaces: impl IntoIterator<Item = &'a Interface> + Clone) -> Result<Numbers, Refusal> {
         let key = |i: &Interface| (i.index, i.name.clone());
         let mut given: BTreeMap<(u32, String), u16> =
-            interfaces.iter().filter_map(|i| Some((key(i), *self.given.get(&key(i))?))).collect();
+            interfaces.clone().into_iter().filter_map(|i| Some((key(i), *self.given.get(&key(i))?))).collect();
         let taken: BTreeSet<u16> = given.values().copied().collect();
         let mut free = (FIRST_NUMBER..=LAST_NUMBER).filter(|n| !taken.contains(n));
         for interface in interfaces {
@@ -109,16 +150,19 @@ impl Numbers {
 /// What a policy means for the interfaces that are there, on this plane.
 ///
 /// # Errors
-/// Everything that the plane cannot hold, of all pools at once.
+/// Everything that the plane cannot hold, of all pools at once. An interface that it cannot hold is among it where
+/// [`Strictness`] says so; else it is left to what it is, with a note.
 pub fn desired(
     policy: &Policy,
-    interfaces: &[Interface],
+    found: &[Found],
     numbers: &Numbers,
     plane: &Abilities,
+    strictness: Strictness,
 ) -> Result<Desired, Refusal> {
     let mut notes = Vec::new();
-    let mut matched: Vec<(&Interface, &Entry, u16)> = Vec::new();
-    for interface in interfaces {
+    let mut matched: Vec<Matched<'_>> = Vec::new();
+    for found in found {
+        let interface = &found.interface;
         let Some(assigned) = assign(policy, interface) else { continue };
         if let Some(other) = assigned.passed_over {
             let (entry, place) = (&assigned.entry, &assigned.entry.place);
@@ -128,38 +172,45 @@ pub fn desired(
             ));
         }
         if let Some(number) = numbers.get(interface) {
-            matched.push((interface, assigned.entry, number));
+            matched.push(Matched { found, entry: assigned.entry, number });
         }
     }
     let (mut pools, mut problems) = (Vec::new(), Vec::new());
     for uplink in policy.uplinks.keys() {
         for direction in Direction::ALL {
-            let here = || {
-                matched.iter().filter(|(_, entry, _)| entry.uplink == *uplink && entry.class_in(direction).is_some())
-            };
-            let Some(pool) = Pool::of(policy, uplink, direction, here().map(|(i, e, _)| (i.name.as_str(), *e))) else {
+            let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
+            let told = held::told(policy, plane, uplink, direction, here, strictness);
+            notes.extend(told.notes);
+            problems.extend(told.refused);
+            let names = told.seated.iter().map(|(m, _)| (m.found.interface.name.as_str(), m.entry));
+            let Some(pool) = Pool::of(policy, uplink, direction, names) else {
                 continue;
             };
             // Where nobody's receiving is limited there is nothing to share.
-            if direction == Direction::GuestRx && here().next().is_none() {
+            if direction == Direction::GuestRx && told.seated.is_empty() && told.unheld.is_empty() {
                 continue;
             }
-            let mut interfaces = here();
+            let queue = held::queue(direction, told.seated.iter().map(|(_, holding)| holding));
+            let mut interfaces = told.seated.into_iter();
             let seat = |seat: &vmio_model::policy::pool::Seat| {
                 let found = if seat.who == Who::Interface { interfaces.next() } else { None };
-                let number = match (seat.who, found) {
-                    (Who::Host, _) => HOST_NUMBER,
-                    (_, Some((_, _, number))) => *number,
-                    (_, None) => DEFAULT_NUMBER,
-                };
-                let interface = found.map(|(interface, ..)| (*interface).clone());
-                Seated { name: seat.name.clone(), who: seat.who, class: seat.class.clone(), number, interface }
+                let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
+                match found {
+                    Some((Matched { found, number, .. }, holding)) => {
+                        let (interface, pids) = (Some(found.interface.clone()), found.pids.clone());
+                        Seated { name, who, class, number: *number, interface, holding: Some(holding), pids }
+                    }
+                    None => {
+                        let number = if who == Who::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
+                        Seated { name, who, class, number, interface: None, holding: None, pids: Vec::new() }
+                    }
+                }
             };
             let seats = pool.seats.iter().map(seat).collect();
             match compile(&pool, plane) {
                 Ok(compiled) => {
                     let key = PoolKey { uplink: uplink.clone(), direction };
-                    pools.push(DesiredPool { key, pool, seats, compiled });
+                    pools.push(DesiredPool { key, pool, seats, unheld: told.unheld, queue, compiled });
                 }
                 Err(Refusal(reasons)) => problems.extend(reasons),
             }
@@ -167,3 +218,13 @@ pub fn desired(
     }
     if problems.is_empty() { Ok(Desired { pools, notes }) } else { Err(Refusal(problems)) }
 }
+
+/// An interface with the entry that it belongs to.
+struct Matched<'a> {
+    found: &'a Found,
+    entry: &'a Entry,
+    number: u16,
+}
+
+#[cfg(test)]
+mod tests;

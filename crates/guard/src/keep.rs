@@ -61,6 +61,11 @@ impl Keeper {
         Keeper(Arc::new(Mutex::new(Store::Memory(1, BTreeMap::new()))))
     }
 
+    /// Whether what is written there outlives this process.
+    pub fn outlives(&self) -> bool {
+        matches!(*self.store(), Store::File(_))
+    }
+
     /// The entries of one part.
     pub fn part(&self, part: &'static str) -> Keep {
         Keep { keeper: self.clone(), part }

@@ -12,9 +12,10 @@ use vmio_model::problem::Problem;
 use crate::core::{Core, CoreError};
 use crate::daemon::{Daemon, Gone, StartError};
 use crate::demand::{Breach, Demand};
+use crate::found::Found;
 use crate::keep::{Keep, KeepError, Keeper};
-use crate::planes::{Plane, PlaneError};
-use crate::source::{Found, Seen, interfaces_of};
+use crate::planes::{Plane, PlaneError, linux};
+use crate::source::Seen;
 
 pub mod document;
 mod set;
@@ -59,6 +60,9 @@ pub enum ManagerError {
     /// The ledger.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// Interfaces cannot be looked at.
+    #[error(transparent)]
+    Look(#[from] linux::Error),
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),
@@ -85,6 +89,7 @@ impl ManagerError {
 #[derive(Debug, Clone)]
 struct Read {
     files: Vec<(String, String)>,
+    links: Links,
     over: String,
     loaded: Loaded,
 }
@@ -134,9 +139,12 @@ pub struct Start {
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
     pub plane_name: &'static str,
-    /// What is there.
-    pub found: Vec<Found>,
+    /// Looks at what is there, with these uplinks.
+    pub look: LookFirst,
 }
+
+/// Looks at what is there, once, with the uplinks of the policy.
+pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
 
 impl Manager {
     /// Puts the policy of the files in force, for the interfaces that are there.
@@ -144,11 +152,12 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, found } = start;
+        let Start { texts, keeper, plane, plane_name, look } = start;
         let keep = keeper.part("set");
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
-        let read = read(&*texts, &over)?;
-        let (policy, interfaces) = (read.loaded.policy.clone(), interfaces_of(&found));
+        let read = read_now(&*texts, &over)?;
+        let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
+        let (policy, interfaces) = (read.loaded.policy.clone(), found.clone());
         let period = policy.guard.period;
         let open = move || Core::start(plane()?, policy, interfaces);
         let daemon = Daemon::start(period, open)?;
@@ -186,7 +195,7 @@ impl Manager {
     /// When the plane cannot hold it, or fails.
     pub fn see(&mut self, seen: Seen) -> Result<(), ManagerError> {
         let before = self.limited();
-        let done = self.daemon()?.see(interfaces_of(&seen.found))?;
+        let done = self.daemon()?.see(seen.found.clone())?;
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
         self.found = seen.found;
@@ -220,7 +229,7 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong or cannot be held; what was in force stays.
     pub fn apply(&mut self, confirm: Option<Duration>) -> Result<(), ManagerError> {
-        let next = read(&*self.texts.0, &self.read.over);
+        let next = read_now(&*self.texts.0, &self.read.over);
         self.change(next, confirm)
     }
 
@@ -283,7 +292,7 @@ impl Manager {
     /// When it makes no sense, or cannot be held; nothing is changed then.
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let over = set::changed(&self.read.over, change).map_err(ManagerError::Refused)?;
-        let next = read(&*self.texts.0, &over);
+        let next = read_now(&*self.texts.0, &over);
         self.change(next, confirm)?;
         // What waits for a confirmation does not outlive the daemon.
         if self.pending.is_none() { self.write_down() } else { Ok(()) }
@@ -298,6 +307,27 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// Puts the same policy in force anew where a link's speed has changed, whose capacity no file says; whether it had.
+    ///
+    /// # Errors
+    /// As [`Manager::apply`]; it is tried again when a speed changes once more.
+    pub fn follow_links(&mut self) -> Result<bool, ManagerError> {
+        let links = self.texts.0.links();
+        if links == self.read.links {
+            return Ok(false);
+        }
+        self.read.links.clone_from(&links);
+        // Not what the files say by now: nobody has asked for that yet.
+        let next = read(self.read.files.clone(), links, &self.read.over);
+        if next.as_ref().is_ok_and(|next| next.loaded.policy == self.read.loaded.policy) {
+            return Ok(true);
+        }
+        let pending = self.pending.take();
+        let done = self.change(next, None);
+        self.pending = pending;
+        done.map(|()| true)
     }
 
     /// Counts, each second: rates are of the time since the call before. Which breaches of guarantees begin and end.
@@ -377,15 +407,18 @@ impl Manager {
     }
 }
 
-fn read(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
-    let files = texts.files().map_err(ManagerError::Files)?;
+fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
+    read(texts.files().map_err(ManagerError::Files)?, texts.links(), over)
+}
+
+fn read(files: Vec<(String, String)>, links: Links, over: &str) -> Result<Read, ManagerError> {
     let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     let loaded = match over {
-        "" => Policy::read(&named, &texts.links()),
-        over => Policy::read_under(&named, (OVER, over), &texts.links()),
+        "" => Policy::read(&named, &links),
+        over => Policy::read_under(&named, (OVER, over), &links),
     };
     let loaded = loaded.map_err(ManagerError::Policy)?;
-    Ok(Read { files, over: over.to_owned(), loaded })
+    Ok(Read { files, links, over: over.to_owned(), loaded })
 }
 
 #[cfg(test)]

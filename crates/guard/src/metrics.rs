@@ -35,6 +35,9 @@ impl Kind {
     }
 }
 
+/// The one figure that members and uplinks have.
+const DROPPED: &str = "dropped_packets_total";
+
 /// A figure of the guard itself.
 struct About {
     name: &'static str,
@@ -99,8 +102,7 @@ const ABOUT: &[About] = &[
     }),
 ];
 
-/// Figures of each member. What a member's excess meets on its way (held in the guest, queued, dropped) belongs here, too,
-/// once the status has it, as a figure that is 1 with the answer as its label.
+/// Figures of each member; [`members`] adds where its excess waits.
 const OF_MEMBERS: &[OfMember] = &[
     of("offered_bytes_total", Counter, "Bytes that passed or came to wait; not those dropped.", |m| {
         m.offered_bps.map(|_| m.offered_bytes_total as f64)
@@ -109,13 +111,16 @@ const OF_MEMBERS: &[OfMember] = &[
         Some(m.passed_bytes_total as f64)
     }),
     OfMember {
-        name: "dropped_packets_total",
+        name: DROPPED,
         kind: Counter,
-        help: "Packets that were dropped, by place: at the member's queue on the host.",
+        help: "Packets that were dropped, by place: at the member's queue, or behind all queues at the uplink.",
         label: Some(("place", "queue")),
         value: |m| Some(m.dropped_packets_total as f64),
     },
     of("waiting_bytes", Gauge, "Bytes that wait in the member's queue on the host.", |m| Some(m.waiting_bytes as f64)),
+    of("send_buffer_bytes", Gauge, "Send buffer of the guest's tap that is in force.", |m| {
+        m.excess.as_ref()?.send_buffer_bytes.map(f64::from)
+    }),
     of(
         "held_seconds_total",
         Counter,
@@ -175,8 +180,16 @@ pub fn text(status: &Status) -> String {
     }
     loop_times(&mut out, status);
     appeared(&mut out, status);
-    pools(&mut out, status, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| pool.capacity_bps);
-    pools(&mut out, status, "shared_bytes_per_second", "What the members share now.", |pool| pool.shared_bps);
+    pools(&mut out, status, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| {
+        Some(bytes(pool.capacity_bps))
+    });
+    pools(&mut out, status, "shared_bytes_per_second", "What the members share now.", |pool| {
+        Some(bytes(pool.shared_bps))
+    });
+    let help = "What the guests share now where their queues stand before the uplink.";
+    pools(&mut out, status, "stage_shared_bytes_per_second", help, |pool| Some(bytes(pool.stage.as_ref()?.shared_bps)));
+    let help = "Bytes that have left those queues and wait at the uplink.";
+    pools(&mut out, status, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
     members(&mut out, status);
     out.0
 }
@@ -211,14 +224,14 @@ fn appeared(out: &mut Text, status: &Status) {
     out.labelled(&format!("{name}_count"), &[], appeared.total as f64);
 }
 
-fn pools(out: &mut Text, status: &Status, name: &str, help: &str, value: fn(&PoolDocument) -> u64) {
-    if status.pools.is_empty() {
+fn pools(out: &mut Text, status: &Status, name: &str, help: &str, value: fn(&PoolDocument) -> Option<f64>) {
+    let all: Vec<_> = status.pools.iter().filter_map(|pool| Some((pool, value(pool)?))).collect();
+    if all.is_empty() {
         return;
     }
     out.head(name, Gauge, help);
-    for pool in &status.pools {
-        let labels = [("uplink", pool.uplink.as_str()), ("direction", pool.direction.word())];
-        out.labelled(name, &labels, bytes(value(pool)));
+    for (pool, value) in all {
+        out.labelled(name, &[("uplink", &pool.uplink), ("direction", pool.direction.word())], value);
     }
 }
 
@@ -251,6 +264,28 @@ fn members(out: &mut Text, status: &Status) {
                 let _ = write!(out.0, ",{label}=\"{value}\"");
             }
             let _ = writeln!(out.0, "}} {value}");
+        }
+        if metric.name == DROPPED {
+            behind(out, status);
+        }
+    }
+    let name = "enforcement";
+    let mut headed = false;
+    for (labels, member) in &all {
+        let Some(excess) = &member.excess else { continue };
+        if !std::mem::replace(&mut headed, true) {
+            out.head(name, Gauge, "1; the label says where the member's excess waits: held, queued, nic or none.");
+        }
+        let _ = writeln!(out.0, "{PREFIX}{name}{{{labels},waits=\"{}\"}} 1", escaped(&excess.waits));
+    }
+}
+
+/// What was dropped behind the queues of the guests is nobody's of them.
+fn behind(out: &mut Text, status: &Status) {
+    for pool in &status.pools {
+        if let Some(stage) = &pool.stage {
+            let labels = [("uplink", pool.uplink.as_str()), ("direction", pool.direction.word()), ("place", "uplink")];
+            out.labelled(DROPPED, &labels, stage.dropped_packets_total as f64);
         }
     }
 }

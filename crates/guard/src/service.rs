@@ -97,9 +97,6 @@ pub enum ServiceError {
     /// The policy or the plane.
     #[error(transparent)]
     Manager(#[from] ManagerError),
-    /// Interfaces cannot be looked at.
-    #[error(transparent)]
-    Look(#[from] Error),
     /// The system.
     #[error("cannot {what}: {source}")]
     System {
@@ -125,17 +122,13 @@ impl Service {
         let keeper = Keeper::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
-        let mut source = Source::open(Box::new(Here::default()))?;
-        // Whose uplinks these are is not known yet: what leads to them is seen by the first look of the thread.
-        let found = source.look(&BTreeSet::new())?;
-        drop(source);
-        let (plane, options) = (self.plane, Options { takeover: self.takeover });
+        let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
         let manager = Manager::start(Start {
             texts: self.texts,
             keeper,
             plane: Box::new(move || (plane.open)(options)),
             plane_name: plane.abilities.plane,
-            found,
+            look: Box::new(|uplinks| Source::open(Box::new(Here::default()))?.look(uplinks)),
         })?;
         let uplinks = manager.uplinks();
         let manager: Shared = Arc::new(Mutex::new(manager));
@@ -219,12 +212,18 @@ impl Turn {
                     counted = Instant::now();
                     let mut manager = api::lock(&self.manager);
                     let expired = manager.expire();
+                    let followed = manager.follow_links();
                     let count = manager.count();
                     drop(manager);
                     match expired {
                         Ok(true) => tell(Event::TakenBack),
                         Ok(false) => {}
                         Err(e) => self.note(Some(e.to_string()), tell),
+                    }
+                    if let Err(e) = followed {
+                        let problems = e.problems().iter().map(ToString::to_string);
+                        let what = "a link has another speed, and the policy does not fit it".to_owned();
+                        tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
                     if let Ok(mut breaches) = count {
                         let more = breaches.len().saturating_sub(BREACHES);

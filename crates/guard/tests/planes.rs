@@ -5,10 +5,14 @@
 mod common;
 
 mod root_classifier;
+mod root_crash;
+mod root_held;
 mod root_htb;
 mod root_ifb;
 mod root_plane;
 mod root_receive;
 mod root_receive_undo;
 mod root_shares;
+mod root_stage;
+mod root_takeover;
 mod root_tap;

@@ -25,7 +25,7 @@ fn packets(bed: &mut Bed, device: &Device, class: u16) -> u64 {
 }
 
 /// TCX links came with Linux 6.6.
-fn kernels_way() -> Way {
+pub fn kernels_way() -> Way {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap(), numbers.next().unwrap());

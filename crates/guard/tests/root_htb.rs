@@ -41,10 +41,12 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
         assert_eq!(netlink.changes(), sent + 1);
 
         // Each other thing that can change, one by one.
-        other.leaves[1].priority = 0;
         other.leaves[1].quantum_bytes = 60_000;
         other.leaves[1].burst_bytes = 262_144;
         assert_eq!(put(&mut netlink, &device, &other).len(), 1);
+        // With another priority the queue is made anew, too.
+        other.leaves[1].priority = 0;
+        assert_eq!(put(&mut netlink, &device, &other).len(), 3);
         other.leaves[1].queue_bytes = 64_000;
         assert_eq!(put(&mut netlink, &device, &other), [Step::SetQueue { minor: 3, bytes: 64_000 }]);
         // Where 32 bits of bytes a second are too few.
@@ -91,7 +93,7 @@ fn what_somebody_took_away_or_changed_is_put_back() {
         let whole = put(&mut netlink, &device, &three());
         run(&["tc qdisc del dev u0 root"]);
         assert_eq!(put(&mut netlink, &device, &three()), whole);
-        run(&["tc class change dev u0 parent 7a00:1 classid 7a00:3 htb rate 1mbit ceil 2mbit"]);
+        run(&["tc class change dev u0 parent 7a00:1 classid 7a00:3 htb rate 1mbit ceil 2mbit prio 3"]);
         assert!(matches!(put(&mut netlink, &device, &three())[..], [Step::SetClass { minor: 3, .. }]));
         run(&["tc qdisc replace dev u0 parent 7a00:3 handle 55: tbf rate 1mbit burst 10k limit 10k"]);
         assert!(matches!(

@@ -10,6 +10,7 @@ use crate::common::bed::{Bed, SINK, bed, flood, send};
 use crate::common::{apart, run, until};
 use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
+use vmio_guard::found::Found;
 use vmio_guard::planes::linux::{Linux, htb};
 use vmio_guard::planes::{Count, Plane};
 use vmio_model::allocate::Member;
@@ -52,7 +53,7 @@ fn tx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
 }
 
-pub fn interfaces(bed: &Bed) -> Vec<Interface> {
+pub fn interfaces(bed: &Bed) -> Vec<Found> {
     let one = |t: &crate::common::bed::Tenant| Interface {
         index: t.device.index,
         name: t.device.name.clone(),
@@ -60,7 +61,7 @@ pub fn interfaces(bed: &Bed) -> Vec<Interface> {
         vms: if t.device.name == "t2" { vec!["db".into()] } else { Vec::new() },
         netns: None,
     };
-    bed.tenants.iter().map(one).collect()
+    bed.tenants.iter().map(|tenant| one(tenant).into()).collect()
 }
 
 fn counts(core: &mut Core<Linux>) -> Vec<Count> {

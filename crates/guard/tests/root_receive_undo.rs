@@ -13,7 +13,7 @@ use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
 use vmio_guard::core::Core;
 use vmio_guard::planes::Plane;
-use vmio_guard::planes::linux::classifier::{Classifier, Receive, Way};
+use vmio_guard::planes::linux::classifier::{Classifier, Leave, Receive, Way};
 use vmio_guard::planes::linux::{Linux, htb, ifb, links};
 
 /// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
@@ -149,9 +149,10 @@ fn both_programs_of_an_uplink_leave_no_clsact_behind() {
         let through = ifb::make(&mut bed.netlink, "vmiorx0", "test", 1000).unwrap().index;
         let classes = [(bed.tenants[0].address, htb::classid(16))].into();
         let told = Receive { host: htb::classid(2), other: htb::classid(3), through, classes };
+        let leave = Leave { host: htb::classid(2), stage: None };
         let mut classifier = Classifier::load().unwrap();
         for first in [true, false] {
-            classifier.attach_uplink_by(&mut bed.netlink, &uplink, htb::classid(2), Way::Clsact).unwrap();
+            classifier.attach_uplink_by(&mut bed.netlink, &uplink, leave, Way::Clsact).unwrap();
             classifier.attach_receive_by(&mut bed.netlink, &uplink, &told, Way::Clsact).unwrap();
             assert!(!classifier.attach_receive(&mut bed.netlink, &uplink, &told).unwrap(), "it stays");
             if first {

@@ -11,6 +11,10 @@ use crate::allocate::{Demand, Member, cap, exact};
 use crate::picos::rate_of;
 use crate::policy::program::Hierarchy;
 
+mod stage;
+
+use stage::Stage;
+
 /// Who sets the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocator {
@@ -50,6 +54,8 @@ pub struct Seen {
 pub struct InForce {
     /// What all together get of a plane that shares by itself, in bit/s.
     pub root: u64,
+    /// What the members in a stage before the uplink get together, in bit/s; `None` where there is none.
+    pub stage: Option<u64>,
     /// By member, in bit/s; `u64::MAX` for none.
     pub caps: Vec<u64>,
 }
@@ -62,6 +68,7 @@ pub struct Control {
     capacity: u64,
     members: Vec<Member>,
     in_force: InForce,
+    stage: Option<Stage>,
     /// A period's measure cannot tell less than this apart, in bits.
     packet_bits: u64,
 }
@@ -95,7 +102,8 @@ impl Control {
                 (Kind::Exact(demands), caps)
             }
         };
-        Control { kind, capacity, members, in_force: InForce { root: capacity, caps }, packet_bits }
+        let in_force = InForce { root: capacity, stage: None, caps };
+        Control { kind, capacity, members, in_force, stage: None, packet_bits }
     }
 
     /// Round a plane that shares by itself and was told `program`, with a leaf a member.
@@ -106,12 +114,44 @@ impl Control {
         assert_eq!(members.len(), program.leaves.len(), "one leaf a member");
         let demands = vec![Demand::Unbounded; members.len()];
         let in_force = round(capacity, &members, program, &demands);
-        Control { kind: Kind::Round(Box::new(program.clone()), demands), capacity, members, in_force, packet_bits }
+        let kind = Kind::Round(Box::new(program.clone()), demands);
+        Control { kind, capacity, members, in_force, stage: None, packet_bits }
+    }
+
+    /// As [`Control::round`], where all members but those that are `apart` have their leaves in a stage before the uplink:
+    /// the loop says what they get together.
+    ///
+    /// # Panics
+    /// When there are not as many leaves, or not as many of `apart`, as members.
+    pub fn staged(
+        capacity: u64,
+        members: Vec<Member>,
+        program: &Hierarchy,
+        packet_bits: u64,
+        apart: Vec<bool>,
+    ) -> Control {
+        assert_eq!(members.len(), apart.len(), "one word a member");
+        let mut control = Control::round(capacity, members, program, packet_bits);
+        let stage = Stage::new(apart, program.burst_bytes);
+        // Nobody else was seen to want anything; what is his own he gets at the uplink.
+        control.in_force.stage = Some(stage.rest(control.in_force.root, 0));
+        control.stage = Some(stage);
+        control
     }
 
     /// Limits in force.
     pub fn in_force(&self) -> &InForce {
         &self.in_force
+    }
+
+    /// The end of a period of `time` picoseconds; one entry of `seen` a member. `waiting` bits wait at the uplink that came
+    /// out of a stage.
+    pub fn tick_staged(&mut self, seen: &[Seen], waiting: u64, time: u64) {
+        self.tick(seen, time);
+        if let (Some(stage), Kind::Round(_, demands)) = (&mut self.stage, &self.kind) {
+            let rest = stage.tick(self.in_force.root, &self.members, demands, seen, waiting, time);
+            self.in_force.stage = Some(rest);
+        }
     }
 
     /// The end of a period of `time` picoseconds; one entry of `seen` a member.
@@ -138,7 +178,8 @@ impl Control {
             Kind::Round(program, demands) => {
                 let now = observed(seen, time, self.packet_bits);
                 if now != *demands {
-                    self.in_force = round(self.capacity, &self.members, program, &now);
+                    let stage = self.in_force.stage;
+                    self.in_force = InForce { stage, ..round(self.capacity, &self.members, program, &now) };
                     *demands = now;
                 }
             }
@@ -175,7 +216,7 @@ fn round(capacity: u64, members: &[Member], program: &Hierarchy, demands: &[Dema
     let ceiling = |((leaf, member), grant): ((&crate::policy::program::Leaf, &Member), &crate::allocate::Grant)| {
         if member.over_max { leaf.ceil_bps.max(grant.rate) } else { leaf.ceil_bps }
     };
-    InForce { root, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
+    InForce { root, stage: None, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
 }
 
 #[cfg(test)]
@@ -216,7 +257,7 @@ mod tests {
         let mut control = round(&[hard, contract(0, 100)]);
         assert_eq!(control.in_force().root, 100 * M, "nothing is known yet");
         control.tick(&[seen(0, false), seen(100, true)], PERIOD);
-        assert_eq!(*control.in_force(), InForce { root: 60 * M, caps: vec![100 * M; 2] });
+        assert_eq!(*control.in_force(), InForce { root: 60 * M, stage: None, caps: vec![100 * M; 2] });
         // It wakes up: it is served out of its own rate whatever the root has, and the root has all again.
         control.tick(&[seen(40, true), seen(60, true)], PERIOD);
         assert_eq!(control.in_force().root, 100 * M);

@@ -135,6 +135,20 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
     }
 }
 
+/// How an interface is limited behind which no guest is known: a container's, one that nobody uses yet, or a guest's that
+/// could not be looked at. Whatever it is, its packets pass this host.
+pub fn of_nobody(plane: &Abilities, direction: Direction) -> Holding {
+    match direction {
+        Direction::GuestRx if !plane.receive => {
+            Holding::new(Waits::None, None, "this plane cannot limit what guests receive")
+        }
+        _ => {
+            let queue = if direction == Direction::GuestRx { Queue::Ifb } else { Queue::Uplink };
+            Holding::new(Waits::Queued, Some(queue), "no guest is known behind it, so its excess waits on this host")
+        }
+    }
+}
+
 fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
     match (backend, known(&nic.model)) {
         ("tap", Some("virtio-net")) => {

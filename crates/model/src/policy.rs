@@ -184,7 +184,7 @@ impl Default for Guard {
 
 /// What is known of links besides the policy. An uplink whose capacity is neither written nor
 /// known here is refused.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
     /// Speeds in bit/s that the kernel knows, by interface: the capacity where none is written.
     pub speeds: BTreeMap<String, u64>,

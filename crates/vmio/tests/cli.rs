@@ -118,15 +118,6 @@ fn a_simulated_study_is_pointed_to() {
     }
 }
 
-#[test]
-fn the_guard_says_that_nothing_puts_it_in_force() {
-    let dir = tempfile::tempdir().unwrap();
-    for args in [&["guard", "--help"][..], &["--help"]] {
-        let (out, _) = ends(&vmio(dir.path(), args), 0);
-        assert!(bed::unfolded(&out).contains("nothing puts it in force yet"), "{out}");
-    }
-}
-
 /// A slip is told before minutes of measuring, and before the plan.
 #[test]
 fn a_rule_to_prove_that_is_none_is_refused_at_once() {

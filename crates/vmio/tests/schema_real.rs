@@ -284,7 +284,10 @@ fn outputs(dir: &Path) -> Printed {
 }
 
 /// Outputs that need a guest or root, and the test that holds them against their schemas.
-const ELSEWHERE: &[(&str, &str, &str)] = &[("image", "guest_schema.rs", include_str!("guest_schema.rs"))];
+const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("image", "guest_schema.rs", include_str!("guest_schema.rs")),
+    ("guard-status", "root_guard.rs", include_str!("root_guard.rs")),
+];
 
 /// Fields that this test cannot have other than as `null`, and why.
 const SELDOM: &[(&str, &[&str], &str)] = &[

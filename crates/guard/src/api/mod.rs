@@ -162,13 +162,13 @@ async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>,
 }
 
 async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {
-    let limit = confirmation(apply.confirm_seconds)?;
+    let limit = confirmation(apply.confirm_seconds).map_err(IntoResponse::into_response)?;
     with(asked, move |manager| manager.apply(limit)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn set(State(asked): State<Asked>, Json(set): Json<Set>) -> Result<StatusCode, Response> {
-    let limit = confirmation(set.confirm_seconds)?;
+    let limit = confirmation(set.confirm_seconds).map_err(IntoResponse::into_response)?;
     with(asked, move |manager| manager.set(&set.change, limit)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -194,13 +194,13 @@ async fn stop(State(asked): State<Asked>, Json(stop): Json<Stop>) -> Result<Stat
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, Response> {
+fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, (StatusCode, Json<Refusal>)> {
     match seconds {
         None => Ok(None),
         Some(seconds) if (1.0..=CONFIRM).contains(&seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
         Some(seconds) => {
             let error = format!("a change waits 1 to {CONFIRM} s for its confirmation, not {seconds}");
-            Err((StatusCode::BAD_REQUEST, Json(Refusal { error, problems: Vec::new() })).into_response())
+            Err((StatusCode::BAD_REQUEST, Json(Refusal { error, problems: Vec::new() })))
         }
     }
 }

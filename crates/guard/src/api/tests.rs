@@ -1,6 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -15,7 +14,6 @@ use super::*;
 use crate::keep::Keeper;
 use crate::manager::{Start, Texts};
 use crate::planes::fake::Fake;
-use crate::source::Found;
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -57,7 +55,7 @@ impl Served {
             keeper: Keeper::memory(),
             plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
             plane_name: "fake",
-            found: vec![Found { interface, nic: None, pids: Vec::new(), ways: BTreeMap::new() }],
+            look: Box::new(|_| Ok(vec![interface.into()])),
         });
         let manager: Shared = Arc::new(Mutex::new(manager.unwrap()));
         // As Listeners::open does, but for umask(2), which is the whole process's: other tests run beside.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Abilities, Form};
 use vmio_model::policy::{Direction, Links};
 
@@ -30,19 +31,19 @@ fn policy(text: &str) -> Policy {
     Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
 }
 
-fn tap(index: u32) -> Interface {
-    Interface { index, name: format!("tap{index}"), ..Interface::default() }
+fn tap(index: u32) -> Found {
+    Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
 }
 
-fn web1() -> Interface {
-    Interface { index: 50, name: "vnet50".into(), vms: vec!["web1".into()], ..Interface::default() }
+fn web1() -> Found {
+    Interface { index: 50, name: "vnet50".into(), vms: vec!["web1".into()], ..Interface::default() }.into()
 }
 
 fn tx() -> PoolKey {
     PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
 }
 
-fn core(interfaces: Vec<Interface>) -> Core<Fake> {
+fn core(interfaces: Vec<Found>) -> Core<Fake> {
     Core::start(Fake::new(Abilities::HTB), policy(POLICY), interfaces).unwrap()
 }
 
@@ -62,13 +63,13 @@ fn interfaces_come_go_and_come_back_as_others() {
     core.see(vec![web1(), tap(2), tap(3)]).unwrap();
     assert_eq!(names(&core), named(&[("host", 2), ("tap2", 16), ("tap3", 18), ("vnet50", 17), ("default", 3)]));
     // What nothing matches is no member of its own.
-    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }]).unwrap();
+    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()]).unwrap();
     assert_eq!(names(&core), named(&[("host", 2), ("vnet50", 17), ("default", 3)]));
     // The number of a guest that went is another's under the same name.
     let before = core.plane().changes;
-    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }]).unwrap();
+    core.see(vec![web1(), Interface { index: 9, name: "eth7".into(), ..Interface::default() }.into()]).unwrap();
     assert_eq!(core.plane().changes, before, "nothing changed, nothing is done");
-    core.see(vec![Interface { index: 51, ..web1() }]).unwrap();
+    core.see(vec![Interface { index: 51, ..web1().interface }.into()]).unwrap();
     assert_eq!(names(&core)[1], ("vnet50".to_owned(), 16), "an interface made anew is another one");
 }
 
@@ -180,6 +181,25 @@ fn a_plane_of_limits_is_told_rates_that_keep_minima() {
     core.tick(PERIOD).unwrap();
     let caps = core.plane().limits(&tx()).unwrap().caps.clone();
     assert!(caps[1] == 60 * M && caps[2] >= 40 * M, "{caps:?}");
+}
+
+/// Nothing can put back what an earlier guard's policy was, so nothing takes it off either.
+#[test]
+fn what_an_earlier_guard_left_is_not_taken_off_by_a_start_that_fails() {
+    let fail = |earlier| {
+        let mut plane = Fake::new(Abilities::HTB);
+        plane.earlier = earlier;
+        plane.fail_after(1);
+        Core::start(plane, policy(POLICY), vec![tap(1), web1()]).err().unwrap()
+    };
+    assert!(matches!(fail(false), CoreError::PutBack(_)));
+    assert!(matches!(fail(true), CoreError::Inherited(_)));
+    let mut plane = Fake::new(Abilities::HTB);
+    plane.earlier = true;
+    let mut core = Core::start(plane, policy(POLICY), vec![tap(1)]).unwrap();
+    core.plane().fail_after(0);
+    let later = core.reload(policy(&POLICY.replace("100Mbit", "200Mbit"))).unwrap_err();
+    assert!(matches!(later, CoreError::PutBack(_)), "{later}");
 }
 
 /// Counters that a daemon recorded give the same limits when they are played to the loop alone.

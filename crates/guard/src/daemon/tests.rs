@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use vmio_model::policy::Links;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use super::*;
@@ -20,8 +21,8 @@ fn policy(text: &str) -> Policy {
     Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
 }
 
-fn tap(index: u32) -> Interface {
-    Interface { index, name: format!("tap{index}"), ..Interface::default() }
+fn tap(index: u32) -> Found {
+    Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
 }
 
 fn start(text: &str) -> Result<Daemon, StartError> {

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use vmio_model::holding::Queue;
 use vmio_model::policy::Direction;
 
 use super::*;
@@ -16,7 +17,7 @@ fn key() -> PoolKey {
 fn member(name: &str, min: u64, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
     let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting };
     let (name, class) = (name.to_owned(), "gold".to_owned());
-    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count }
+    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None }
 }
 
 /// Windows of a second.
@@ -32,7 +33,8 @@ impl Clock {
 
     fn count(&mut self, members: Vec<MemberStatus>) -> Vec<Breach> {
         self.at += Duration::from_secs(1);
-        self.demand.count(&[PoolStatus { key: key(), root_bps: 0, members }], self.at)
+        self.demand
+            .count(&[PoolStatus { key: key(), root_bps: 0, queue: Queue::Uplink, stage: None, members }], self.at)
     }
 
     /// Of `a`, in all: passed, dropped, waiting.

@@ -114,8 +114,32 @@ pub struct PoolDocument {
     pub capacity_bps: u64,
     /// What its members share now.
     pub shared_bps: u64,
+    /// Where the queues of its guests stand apart from the uplink; null where they stand at it.
+    pub stage: Option<StageDocument>,
     /// Its members.
     pub members: Vec<MemberDocument>,
+}
+
+/// Queues of guests before an uplink, through which the host's own traffic does not pass.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StageDocument {
+    /// What the guests share there now: what the host leaves.
+    pub shared_bps: u64,
+    /// Bytes that have left it and wait at the uplink.
+    pub waiting_bytes: u64,
+    /// Packets that had left it and were dropped at the uplink.
+    pub dropped_packets_total: u64,
+}
+
+/// Where a member's excess waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExcessDocument {
+    /// `held`: in the guest; `queued`: on this host; `nic`: in the card; `none`: nothing limits it.
+    pub waits: String,
+    /// Send buffer of its tap that is in force; null where there is none.
+    pub send_buffer_bytes: Option<u32>,
+    /// Why.
+    pub reason: String,
 }
 
 /// A member of a pool.
@@ -167,6 +191,8 @@ pub struct MemberDocument {
     /// For how long that is so now; null where it is not.
     #[serde(default)]
     pub breached_seconds: Option<f64>,
+    /// Where its excess waits; null of `host` and `default`.
+    pub excess: Option<ExcessDocument>,
 }
 
 /// What a status is made of.
@@ -261,6 +287,11 @@ fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
             guarantee_met_ratio: known.ratio(),
             breaches_total: known.breaches,
             breached_seconds: known.breached.map(|time| time.as_secs_f64()),
+            excess: m.held.as_ref().map(|held| ExcessDocument {
+                waits: held.waits.word().to_owned(),
+                send_buffer_bytes: held.send_buffer_bytes,
+                reason: held.reason.clone(),
+            }),
         }
     };
     PoolDocument {
@@ -268,6 +299,11 @@ fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
         direction: pool.key.direction,
         capacity_bps,
         shared_bps: pool.root_bps,
+        stage: pool.stage.map(|(shared_bps, behind)| StageDocument {
+            shared_bps,
+            waiting_bytes: behind.waiting_bytes,
+            dropped_packets_total: behind.dropped_packets,
+        }),
         members: pool.members.iter().map(member).collect(),
     }
 }

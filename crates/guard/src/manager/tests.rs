@@ -19,8 +19,9 @@ match = { name = \"tap*\" }
 class = \"gold\"
 ";
 
+/// A file, and the speed of eth0.
 #[derive(Clone)]
-struct Files(Arc<Mutex<String>>);
+struct Files(Arc<Mutex<String>>, Arc<Mutex<u64>>);
 
 impl Files {
     fn write(&self, text: &str) {
@@ -33,7 +34,7 @@ impl Texts for Files {
         Ok(vec![("guard.toml".into(), self.0.lock().unwrap().clone())])
     }
     fn links(&self) -> Links {
-        Links::default()
+        Links { speeds: [("eth0".to_owned(), *self.1.lock().unwrap())].into(), ..Links::default() }
     }
 }
 
@@ -48,12 +49,12 @@ fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
         keeper: keeper.clone(),
         plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
         plane_name: "fake",
-        found: vec![tap(1)],
+        look: Box::new(|_| Ok(vec![tap(1)])),
     })
 }
 
 fn started() -> (Files, Keeper, Manager) {
-    let (files, keeper) = (Files(Arc::new(Mutex::new(POLICY.into()))), Keeper::memory());
+    let (files, keeper) = (Files(Arc::new(Mutex::new(POLICY.into())), Arc::default()), Keeper::memory());
     let manager = start_with(&files, &keeper).unwrap();
     (files, keeper, manager)
 }
@@ -137,4 +138,30 @@ fn interfaces_that_appear_are_timed() {
     assert!(status.appeared.p99_seconds.unwrap() > 0.0);
     let names: Vec<&str> = status.pools[0].members.iter().map(|m| m.name.as_str()).collect();
     assert_eq!(names, ["host", "tap2", "tap3", "default"]);
+}
+
+#[test]
+fn a_link_that_changes_its_speed_is_another_capacity_where_none_is_written() {
+    let (files, keeper) =
+        (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), Keeper::memory());
+    *files.1.lock().unwrap() = 1_000_000_000;
+    let mut manager = start_with(&files, &keeper).unwrap();
+    let capacity = |manager: &Manager| manager.status().unwrap().pools[0].capacity_bps / 1_000_000;
+    assert_eq!((capacity(&manager), manager.follow_links().unwrap()), (1000, false));
+    // What was written since is not asked for yet.
+    files.write(&POLICY.replace("capacity = \"100Mbit\"", "").replace("40Mbit", "30Mbit"));
+    *files.1.lock().unwrap() = 100_000_000;
+    assert!(manager.follow_links().unwrap());
+    assert_eq!((capacity(&manager), min(&manager)), (100, 40));
+    // What does not fit it changes nothing, and is told once.
+    files.write(&POLICY.replace("capacity = \"100Mbit\"", "").replace("tap*", "tap1"));
+    manager.apply(None).unwrap();
+    *files.1.lock().unwrap() = 10_000_000;
+    assert_eq!(manager.follow_links().unwrap_err().problems().len(), 1);
+    assert!(!manager.follow_links().unwrap());
+    assert_eq!(capacity(&manager), 100);
+    assert!(manager.status().unwrap().policy.refused.is_some());
+    *files.1.lock().unwrap() = 1_000_000_000;
+    assert!(manager.follow_links().unwrap());
+    assert_eq!(capacity(&manager), 1000);
 }

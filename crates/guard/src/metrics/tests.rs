@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::policy::Direction;
 
 use super::*;
-use crate::manager::document::{Appeared, Bucket, LoopStatus, PolicyStatus};
+use crate::manager::document::{Appeared, Bucket, ExcessDocument, LoopStatus, PolicyStatus, StageDocument};
 
-const ALERTS: &str = include_str!("../../../../contrib/guard/alerts.yml");
-const DASHBOARD: &str = include_str!("../../../../contrib/guard/grafana.json");
+const ALERTS: &str = include_str!("../../../../packaging/monitoring/vmio-guard.rules.yml");
+const DASHBOARD: &str = include_str!("../../../../packaging/monitoring/vmio-guard.grafana.json");
 const DOCS: &str = include_str!("../../../../docs/guard-api.md");
 
 fn member(name: &str, min: u64) -> MemberDocument {
@@ -31,6 +31,7 @@ fn member(name: &str, min: u64) -> MemberDocument {
         guarantee_met_ratio: Some(0.75),
         breaches_total: 1,
         breached_seconds: Some(2.5),
+        excess: Some(ExcessDocument { waits: "held".into(), send_buffer_bytes: Some(9000), reason: String::new() }),
     }
 }
 
@@ -65,6 +66,7 @@ fn status(members: Vec<MemberDocument>) -> Status {
             direction: Direction::GuestTx,
             capacity_bps: 100_000_000,
             shared_bps: 98_000_000,
+            stage: Some(StageDocument { shared_bps: 97_000_000, waiting_bytes: 1, dropped_packets_total: 2 }),
             members,
         }],
         notes: Vec::new(),
@@ -119,6 +121,10 @@ fn the_format_is_kept_whatever_an_interface_is_called() {
     assert!(text.contains("vmio_guard_dropped_packets_total{uplink=\"eth0\",direction=\"guest_tx\",member=\"c\\\\\",class=\"gold\",place=\"queue\"} 7\n"));
     assert!(text.contains("vmio_guard_passed_bytes_total{uplink=\"eth0\",direction=\"guest_tx\",member=\"a\",class=\"gold\"} 18446744073709\n"));
     assert!(text.contains("vmio_guard_loop_duration_seconds_bucket{le=\"0.00002\"} 9\n"));
+    assert!(
+        text.contains("vmio_guard_dropped_packets_total{uplink=\"eth0\",direction=\"guest_tx\",place=\"uplink\"} 2\n")
+    );
+    assert!(text.contains("member=\"a\",class=\"gold\",waits=\"held\"} 1\n"));
     assert!(text.contains("vmio_guard_appear_duration_seconds{quantile=\"0.99\"} 0.02\n"));
 }
 
@@ -127,12 +133,15 @@ fn what_is_not_known_is_not_printed() {
     let mut none = member("a", 0);
     (none.limit_bps, none.rate_bps, none.offered_bps, none.guarantee_met_ratio) = (None, None, None, None);
     (none.guarantee_wanted_seconds_total, none.guarantee_met_seconds_total) = (0.0, 0.0);
-    (none.breaches_total, none.breached_seconds) = (0, None);
+    (none.breaches_total, none.breached_seconds, none.excess) = (0, None, None);
     let mut status = status(vec![none]);
     status.policy.taken_back_in_seconds = None;
+    status.pools[0].stage = None;
     (status.appeared.p50_seconds, status.appeared.p99_seconds) = (None, None);
     let less = text(&status);
-    for not in ["limit_", "offered_", "guarantee_", "breache", "policy_unconfirmed"] {
+    for not in
+        ["limit_", "offered_", "guarantee_", "breache", "policy_unconfirmed", "stage", "enforcement", "send_buffer"]
+    {
         assert!(!less.contains(&format!("{PREFIX}{not}")), "{not}: {less}");
     }
     assert!(!less.contains("quantile="));
@@ -152,7 +161,7 @@ fn alerts_and_dashboard_name_what_there_is_and_docs_name_all() {
             _ => vec![name.clone()],
         })
         .collect();
-    for (file, text) in [("alerts.yml", ALERTS), ("grafana.json", DASHBOARD)] {
+    for (file, text) in [("vmio-guard.rules.yml", ALERTS), ("vmio-guard.grafana.json", DASHBOARD)] {
         let named = named(text);
         assert!(named.len() >= 8, "{file}: {named:?}");
         assert!(named.is_subset(&there), "{file} names {:?}", named.difference(&there));

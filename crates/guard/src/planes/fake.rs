@@ -34,6 +34,8 @@ pub struct Fake {
     counts: BTreeMap<PoolKey, Vec<Count>>,
     /// How many more changes go well; `None` for all.
     good: Option<usize>,
+    /// Whether an earlier one has put something in force.
+    pub earlier: bool,
     /// Changes that were made since it is there.
     pub changes: usize,
 }
@@ -41,7 +43,7 @@ pub struct Fake {
 impl Fake {
     /// One on which nothing is in force.
     pub fn new(abilities: Abilities) -> Fake {
-        Fake { abilities, pools: BTreeMap::new(), counts: BTreeMap::new(), good: None, changes: 0 }
+        Fake { abilities, pools: BTreeMap::new(), counts: BTreeMap::new(), good: None, earlier: false, changes: 0 }
     }
 
     /// The change after so many more fails, once.
@@ -120,6 +122,10 @@ impl Plane for Fake {
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         let told = self.pools.get(pool).ok_or_else(|| PlaneError(format!("{pool}: no such pool is in force")))?;
         Ok(self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]))
+    }
+
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(self.earlier)
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

@@ -4,9 +4,11 @@
 //! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
 use vmio_model::control::InForce;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, PoolKey};
+use crate::keep::Keeper;
 
 pub mod fake;
 pub mod linux;
@@ -31,10 +33,19 @@ pub struct Entry {
 }
 
 /// How a plane is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What others have put in its place is replaced, where it can be put back as it was.
     pub takeover: bool,
+    /// Where it is written down what cannot be found by looking. With one that is gone with its process, what a plane puts
+    /// in force may go with it, too.
+    pub keeper: Keeper,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { takeover: false, keeper: Keeper::memory() }
+    }
 }
 
 /// Puts programs in force.
@@ -56,9 +67,31 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
-    /// It is about to go, and what is in force is to stay.
+    /// What came out of the stage of a pool and waits at its uplink, as of the last [`Plane::counts`]; `None` of a pool that
+    /// has no stage, and where this plane makes none.
+    fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
+        None
+    }
+    /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
+    /// this plane sets none.
+    fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
+        None
+    }
+    /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
+    /// what is desired beside it.
+    ///
+    /// # Errors
+    /// When that cannot be found out.
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(false)
+    }
+    /// What deserves a word about how it holds things, or what it could not know when it took them off.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// It is about to go, and what is in force is to stay. Dropped without, it may stay as well.
     fn leave(&mut self) {}
-    /// Takes off all that it put on.
+    /// Takes off all that it or an earlier one put on.
     ///
     /// # Errors
     /// When something stays.
@@ -73,6 +106,15 @@ pub struct Count {
     /// Packets that were dropped at it.
     pub dropped_packets: u64,
     /// Bytes that wait now.
+    pub waiting_bytes: u64,
+}
+
+/// What was in a stage's queues, at the uplink behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Behind {
+    /// Packets that were dropped there.
+    pub dropped_packets: u64,
+    /// Bytes that wait there now.
     pub waiting_bytes: u64,
 }
 
@@ -93,6 +135,18 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         (**self).counts(pool)
+    }
+    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
+        (**self).behind(pool)
+    }
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+        (**self).held(interface)
+    }
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        (**self).inherits()
+    }
+    fn notes(&self) -> Vec<String> {
+        (**self).notes()
     }
     fn leave(&mut self) {
         (**self).leave();

@@ -32,7 +32,7 @@ fn a_plane_that_is_opened_by_its_name_keeps_the_contract() {
     let name = "fake";
     let plane = (find(name).unwrap().open)(Options::default()).unwrap();
     assert_eq!((plane.abilities().plane, plane.abilities().form), (name, Form::Hierarchy));
-    let there = vec![Interface { index: 1, name: "t1".into(), ..Interface::default() }];
+    let there = vec![Interface { index: 1, name: "t1".into(), ..Interface::default() }.into()];
     let mut core = Core::start(plane, policy.clone(), there).unwrap();
     assert_eq!(core.reconcile().unwrap(), 0, "{name}: applying twice changes nothing");
     let key = |uplink: &str| PoolKey { uplink: uplink.into(), direction: Direction::GuestTx };

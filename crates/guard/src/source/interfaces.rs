@@ -4,25 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::Nic;
-use vmio_model::holding::Way;
 use vmio_model::policy::assign::Interface;
 
 use super::guests::Behind;
 use super::way::{Host, way};
+use crate::found::Found;
 use crate::planes::linux::links::Link;
-
-/// An interface that is there, and what it takes to hold it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Found {
-    /// What it is known by.
-    pub interface: Interface,
-    /// The guest's device behind it, where one is known.
-    pub nic: Option<Nic>,
-    /// Processes that run the guest.
-    pub pids: Vec<u32>,
-    /// What lies between it and each uplink that it may share.
-    pub ways: BTreeMap<String, Way>,
-}
 
 /// All that may be a guest's: not loopback, not the uplinks, nothing that has ports, no IFB.
 pub fn found(

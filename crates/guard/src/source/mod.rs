@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use vmio_model::policy::assign::Interface;
-
 use crate::planes::linux::links::{self, Link, Of};
 use crate::planes::linux::netlink::events::Events;
 use crate::planes::linux::{Error, Netlink};
@@ -21,8 +19,8 @@ pub mod guests;
 pub mod interfaces;
 pub mod way;
 
+pub use crate::found::Found;
 pub use guests::{Behind, Guests};
-pub use interfaces::Found;
 
 /// How long what is there is taken for known without an event: addresses in containers, guests that start on taps
 /// that were there, and rules of a firewall are told by nobody.
@@ -194,9 +192,4 @@ impl Drop for Watch {
             let _ = thread.join();
         }
     }
-}
-
-/// The interfaces alone.
-pub fn interfaces_of(found: &[Found]) -> Vec<Interface> {
-    found.iter().map(|f| f.interface.clone()).collect()
 }

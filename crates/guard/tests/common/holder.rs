@@ -79,8 +79,17 @@ impl Holder {
     }
 
     /// Writes for so long what the queues take, and meanwhile does this again and again.
-    pub fn flood(&mut self, long: Duration, mut meanwhile: impl FnMut()) -> Flood {
-        self.ask(&format!("flood {}", long.as_millis()));
+    pub fn flood(&mut self, long: Duration, meanwhile: impl FnMut()) -> Flood {
+        self.flood_of("flood", long, meanwhile)
+    }
+
+    /// As [`Holder::flood`], of IPv4, which a firewall on a bridge takes off the tap's account.
+    pub fn flood_ip(&mut self, long: Duration, meanwhile: impl FnMut()) -> Flood {
+        self.flood_of("flood-ip", long, meanwhile)
+    }
+
+    fn flood_of(&mut self, word: &str, long: Duration, mut meanwhile: impl FnMut()) -> Flood {
+        self.ask(&format!("{word} {}", long.as_millis()));
         let end = Instant::now() + long;
         while Instant::now() < end {
             meanwhile();
@@ -114,7 +123,8 @@ pub fn live() {
         let number: usize = number.parse().unwrap();
         let said = match word {
             "sizes" => held.iter().map(size).collect::<Vec<_>>().join(" "),
-            "flood" => flood(&held, Duration::from_millis(number as u64)),
+            "flood" => flood(&held, &strange(), Duration::from_millis(number as u64)),
+            "flood-ip" => flood(&held, &ip(), Duration::from_millis(number as u64)),
             "open" => {
                 held.push(open(tap, kind));
                 "opened".to_owned()
@@ -158,16 +168,32 @@ fn size(tun: &File) -> String {
     bytes.to_string()
 }
 
-fn flood(queues: &[File], long: Duration) -> String {
-    // To the sink, of a kind that nobody listens to (IEEE 802 local experimental) and no firewall on a bridge takes off
-    // the tap's account.
+/// To the sink, of a kind that nobody listens to (IEEE 802 local experimental) and no firewall on a bridge takes off the
+/// tap's account.
+fn strange() -> Vec<u8> {
     let mut frame = vec![7; 1514];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 1, 1, 0x88, 0xb5]);
+    frame
+}
+
+/// To the sink by IPv4 (RFC 791), of protocol 253, which is for experiments (RFC 3692).
+fn ip() -> Vec<u8> {
+    let mut frame = strange();
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    let header = [0x45, 0, 0x05, 0xdc, 0, 0, 0, 0, 64, 253, 0, 0, 10, 9, 0, 101, 10, 9, 0, 9];
+    frame[14..34].copy_from_slice(&header);
+    let sum: u32 = header.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1])).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+fn flood(queues: &[File], frame: &[u8], long: Duration) -> String {
     let (mut written, mut again) = (0u64, 0u64);
     let end = Instant::now() + long;
     while Instant::now() < end {
         for mut queue in queues {
-            match queue.write(&frame) {
+            match queue.write(frame) {
                 Ok(_) => written += 1,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => again += 1,
                 Err(e) => panic!("{e}"),

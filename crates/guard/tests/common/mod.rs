@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
 use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
+use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 pub mod bed;
 pub mod holder;
+pub mod state;
 
 pub fn must_be_root() {
     assert!(rustix::process::geteuid().is_root(), "needs root: scripts/root-tests");
@@ -32,6 +34,18 @@ pub fn apart<T: Send>(work: impl FnOnce() -> T + Send) -> T {
         Ok(done) => done,
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+/// As [`apart`], with a mount namespace of its own, where a bpffs is mounted if one is to be.
+pub fn apart_with_bpffs<T: Send>(mounted: bool, work: impl FnOnce() -> T + Send) -> T {
+    apart(|| {
+        // SAFETY: the thread's mounts alone, and with them its working directory.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        run(&["mount --make-rprivate /"]);
+        // One of the host's must not be seen.
+        run(&[if mounted { "mount -t bpf bpf /sys/fs/bpf" } else { "mount -t tmpfs none /sys/fs/bpf" }]);
+        work()
+    })
 }
 
 /// Another namespace, held by a descriptor.
@@ -88,6 +102,12 @@ pub fn uplink() -> (Netlink, Device) {
     let mut netlink = Netlink::open().unwrap();
     let device = links::find(&mut netlink, "u0").unwrap();
     (netlink, device)
+}
+
+/// A guest's card and what it is connected to.
+pub fn nic(model: &str, backend: &str) -> Nic {
+    let from = Provenance::Transcript { name: "test".into() };
+    Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("guest", "net0"), from) }
 }
 
 pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {

@@ -4,6 +4,7 @@
 const ROWS = 200; // of a pool; there may be thousands
 const KEY = "vmio-guard-token";
 const by = (id) => document.getElementById(id);
+const PLACES = { held: "held in the guest", queued: "queued on the host", nic: "in the card", none: "not limited" };
 let last = null; // the answer before, for what was dropped in between
 let timer = 0;
 
@@ -111,7 +112,10 @@ function excess(pool, member, seconds) {
   const say = (...parts) => made.append(...(made.hasChildNodes() ? ["; "] : []), ...parts);
   const strong = (text, className) => element("b", className || "", text);
   if (member.breached_seconds != null) say(strong(`less than its minimum for ${time(member.breached_seconds)}`, "bad"));
-  if (member.enforcement) say(String(clean(member.enforcement)));
+  if (member.excess) {
+    say(PLACES[member.excess.waits] || clean(member.excess.waits));
+    made.title = clean(member.excess.reason);
+  }
   if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait");
   const drops = lost(pool, member, seconds);
   if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped");
@@ -142,6 +146,11 @@ function show(status) {
     const head = element("div", "head", element("h2", "", `${pool.uplink}: ${direction}`));
     const shared = pool.shared_bps === pool.capacity_bps ? "" : `, ${written(pool.shared_bps)} shared`;
     head.append(element("span", "dim", `${rate(total)} of ${written(pool.capacity_bps)}${shared}`));
+    if (pool.stage) {
+      const { shared_bps, waiting_bytes, dropped_packets_total } = pool.stage;
+      const behind = `${bytes(waiting_bytes)} wait behind, ${number(dropped_packets_total)} packets dropped there`;
+      head.append(element("span", "dim", `guests share ${written(shared_bps)} before the uplink; ${behind}`));
+    }
     const made = element("section", "pool", head);
     let rows = pool.members.filter(wanted);
     if (rows.length > ROWS) {

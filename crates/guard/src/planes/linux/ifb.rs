@@ -84,8 +84,13 @@ pub fn remove(netlink: &mut Netlink, name: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// Whether an interface is one that this made.
+pub fn is_ours(link: &Link) -> bool {
+    link.kind == KIND && link.alias.starts_with(ALIAS)
+}
+
 fn ours(link: &Link) -> Result<()> {
-    if link.kind == KIND && link.alias.starts_with(ALIAS) {
+    if is_ours(link) {
         return Ok(());
     }
     let kind = if link.kind.is_empty() { "a device" } else { &link.kind };

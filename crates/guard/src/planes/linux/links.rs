@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::{Error, Netlink, Result};
 
@@ -40,7 +42,7 @@ const LOOPBACK: u32 = 8;
 const LONGEST_NAME: usize = 15;
 
 /// An interface: what the kernel knows it by, and what people do.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Device {
     /// Of its network namespace; used again for another only after a long time.
     pub index: u32,

@@ -1,17 +1,17 @@
 //! The Linux plane: a hierarchy of queues ([`htb`]) on what leaves one interface (an uplink, or an [`ifb`] that a
 //! guest's packets, or those that arrive at an uplink, are led through), and eBPF programs at each guest's interface and at
 //! the uplink ([`classifier`]) that say which class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
-//! What a guest's hypervisor may have waiting there is set on its [`tap`], by an errand.
+//! What a guest's hypervisor may have waiting there is set on its [`tap`], by an errand, which a thread of its own asks for.
 //!
 //! A [`Netlink`] socket belongs to the network namespace of the thread that opened it, and so do eBPF links: one
 //! namespace, one thread that has entered it (setns(2)).
 //!
-//! **What is not here yet**: a journal. Queues stay in force when the process dies (the kernel holds them) and
-//! [`htb::undo`] takes them off without it, but what another's qdisc was ([`htb::Foreign`]) must be kept by the
-//! caller, and classifiers attached by TCX go with their process ([`classifier`] says where pinning comes in).
+//! With a ledger that outlives the process, what is in force does, too. The next plane takes over from what it finds, and its
+//! undo takes off what it finds: what is ours is known by looking at it, and what is not is in the ledger (`book.rs`).
 
 use std::io;
 
+mod book;
 pub mod classifier;
 pub mod counters;
 pub mod htb;
@@ -81,6 +81,9 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// What is about to be done cannot be written down, or what was done cannot be read.
+    #[error("linux plane: {0}")]
+    Kept(#[from] crate::keep::KeepError),
     /// The eBPF program cannot be loaded or attached.
     #[error("linux plane: cannot {what}: {source}{}\n  help: {BPF_HELP}", quoted(log))]
     Bpf {

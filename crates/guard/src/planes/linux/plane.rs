@@ -5,22 +5,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
+use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
-use super::classifier::{Classifier, Tenant};
-use super::htb::{self, Foreign, Numbers, Tree};
+use super::book::Book;
+use super::classifier::{Classifier, Leave, Tenant};
+use super::htb::{self, Numbers};
 use super::{Device, Error, Netlink, counters, links};
-use crate::desired::{Desired, DesiredPool, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Count, Entry, Plane, PlaneError};
+use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
+use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 
+mod hold;
 mod receive;
+mod stage;
+mod sweep;
+
+use hold::Taps;
+use stage::Stage;
+use sweep::{Past, put};
 
 /// Its entry.
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
-    open: |options| Ok(Box::new(Linux::open(options.takeover)?)),
+    open: |options| Ok(Box::new(Linux::with(&options)?)),
 };
 
 /// Linux' queues in the network namespace of the thread that opened it.
@@ -30,15 +39,21 @@ pub struct Linux {
     /// Loaded when the first interface needs it.
     classifier: Option<Classifier>,
     takeover: bool,
+    past: Past,
     pools: BTreeMap<PoolKey, Told>,
+    taps: Taps,
 }
 
 /// A pool that is in force.
 #[derive(Debug)]
 struct Told {
     uplink: Device,
-    /// Where its queues are: the uplink, or for what guests receive an IFB.
+    /// Where its queues are: the uplink, or an IFB.
     at: Device,
+    /// Where that is an IFB before the uplink.
+    stage: Option<Stage>,
+    /// Its members.
+    seats: Vec<Seated>,
     /// As it was compiled.
     compiled: Hierarchy,
     /// As it is in force, with what the loop has set.
@@ -48,8 +63,6 @@ struct Told {
     order: Vec<u16>,
     /// Interfaces with the classifier, and what it was told of them.
     tenants: BTreeMap<Device, Tenant>,
-    /// What had to go for it.
-    replaced: Option<Foreign>,
     /// By number.
     tallies: BTreeMap<u16, Tally>,
 }
@@ -69,18 +82,24 @@ impl From<Error> for PlaneError {
 
 impl Linux {
     /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
-    /// replaced where it can be put back as it was.
+    /// replaced where it can be put back as it was. Its programs end with the process.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(takeover: bool) -> Result<Linux, PlaneError> {
-        let netlink = Netlink::open()?;
-        Ok(Linux { netlink, classifier: None, takeover, pools: BTreeMap::new() })
+        Linux::with(&Options { takeover, ..Options::default() })
     }
 
-    /// Another's qdiscs that had to go, by uplink: what a journal keeps.
-    pub fn replaced(&self) -> impl Iterator<Item = (&Device, &Foreign)> {
-        self.pools.values().filter_map(|told| Some((&told.uplink, told.replaced.as_ref()?)))
+    /// As [`Linux::open`]; with a ledger that outlives the process what is put in force does, too.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket, or the ledger makes no sense.
+    pub fn with(options: &Options) -> Result<Linux, PlaneError> {
+        let netlink = Netlink::open()?;
+        let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
+        let taps = Taps::new(options.keeper.clone(), past.book.namespace());
+        let (takeover, pools) = (options.takeover, BTreeMap::new());
+        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -90,62 +109,73 @@ impl Linux {
         if pool.key.direction == Direction::GuestRx {
             return self.receive(pool, compiled);
         }
-        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
+        let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
+        let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy)?;
         let before = self.pools.remove(&pool.key);
-        let (mut tenants, replaced, tallies) =
-            before.map_or_else(Default::default, |told| (told.tenants, told.replaced, told.tallies));
-        let put = put(&mut self.netlink, &uplink, &hierarchy, &numbers, self.takeover);
-        let mut changes = 0;
+        let (mut tenants, tallies, staged) =
+            before.map_or_else(Default::default, |told| (told.tenants, told.tallies, told.stage));
+        let put = match &stage {
+            Some(stage) => stage::numbers().and_then(|numbers| {
+                let (book, told) = (&self.past.book, &stage.at_uplink);
+                put(&mut self.netlink, book, &uplink, told, &numbers, self.takeover)
+            }),
+            None => put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers, self.takeover),
+        };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
-            let host = htb::classid(HOST_NUMBER);
-            let classifier = loaded(&mut self.classifier)?;
-            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, host)?);
-            changes += self.classify(&pool.seats, compiled.framing, &mut tenants)?;
-            Ok(applied.replaced)
+            let through = stage.as_ref().map(|stage| stage.ifb.index);
+            let told = Leave {
+                host: htb::classid(HOST_NUMBER),
+                stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
+            };
+            let classifier = self.past.loaded(&mut self.classifier)?;
+            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, told)?);
+            changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
+            if stage.is_none() && staged.is_some() {
+                self.stage_no_more(&uplink)?;
+            }
+            Ok(())
         });
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
-        let told = |replaced: Option<Foreign>| Told {
-            at: uplink.clone(),
+        // What was reached is kept also when something failed: it is what there is to take off.
+        let stage = if done.is_err() { stage.or(staged) } else { stage };
+        let told = Told {
+            at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
             uplink,
+            stage,
+            seats: pool.seats.clone(),
             compiled: compiled.clone(),
             hierarchy,
             numbers,
             tallies,
             order,
             tenants,
-            replaced,
         };
-        // What was reached is kept also when something failed: it is what there is to take off.
-        match done {
-            Ok(now) => {
-                self.pools.insert(pool.key.clone(), told(replaced.or(now)));
-                Ok(changes)
-            }
-            Err(error) => {
-                self.pools.insert(pool.key.clone(), told(replaced));
-                Err(error.into())
-            }
-        }
+        self.pools.insert(pool.key.clone(), told);
+        done.map(|()| changes).map_err(PlaneError::from)
     }
 
     /// The uplink of a pool, and what is to be in force there: as it was compiled, and while that is the same as the loop
     /// has set it. Where the uplink was made anew under its name, or renamed, what was the other's goes first.
-    fn begin(&mut self, key: &PoolKey, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
+    fn begin(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
+        let key = &pool.key;
         let uplink = links::find(&mut self.netlink, &key.uplink)?;
         if self.pools.get(key).is_some_and(|told| told.uplink != uplink) {
             self.remove(key)?;
         }
-        let set = self.pools.get(key).filter(|told| told.compiled == *compiled);
+        let same = |told: &&Told| told.compiled == *compiled && told.stage.is_some() == pool.is_staged();
+        let set = self.pools.get(key).filter(same);
         Ok((uplink, set.map_or_else(|| compiled.clone(), |told| told.hierarchy.clone())))
     }
 
-    /// Has the classifier at the interfaces of these members, and at no others of those it was at.
+    /// Has the classifier at the interfaces of these members, and at no others of those it was at; their packets are led
+    /// through that IFB.
     fn classify(
         &mut self,
         seats: &[Seated],
         framing: Framing,
+        through: Option<u32>,
         tenants: &mut BTreeMap<Device, Tenant>,
     ) -> Result<usize, Error> {
         let mut changes = 0;
@@ -159,11 +189,11 @@ impl Linux {
             let tenant = Tenant {
                 class: htb::classid(seat.number),
                 address: interface.macs.first().and_then(|mac| address(mac)),
-                redirect: None,
+                redirect: through,
                 framing,
             };
             there.insert(link.device.clone());
-            let classifier = loaded(&mut self.classifier)?;
+            let classifier = self.past.loaded(&mut self.classifier)?;
             if tenants.get(&link.device) == Some(&tenant) && classifier.is_attached(&link.device) {
                 continue;
             }
@@ -173,7 +203,9 @@ impl Linux {
         }
         let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
         for device in gone {
-            if let Some(classifier) = &mut self.classifier {
+            // One that was renamed has it under its new name.
+            let renamed = there.iter().any(|now| now.index == device.index);
+            if let Some(classifier) = self.classifier.as_mut().filter(|_| !renamed) {
                 classifier.detach(&mut self.netlink, &device)?;
             }
             tenants.remove(&device);
@@ -184,20 +216,15 @@ impl Linux {
 
     fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
         let Some(mut told) = self.pools.remove(key) else { return Ok(0) };
-        let done = self.classify(&[], Framing::NONE, &mut told.tenants).and_then(|_| {
+        let done = self.classify(&[], Framing::NONE, None, &mut told.tenants).and_then(|_| {
             if key.direction == Direction::GuestRx {
                 return self.receive_no_more(&told);
             }
-            // Gone with its interface.
-            match links::look(&mut self.netlink, &told.uplink.name)? {
-                Some(link) if link.device == told.uplink => {
-                    if let Some(classifier) = &mut self.classifier {
-                        classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
-                    }
-                    htb::undo(&mut self.netlink, &told.uplink, told.replaced.as_ref()).map(|_| ())
-                }
-                _ => Ok(()),
+            if let Some(classifier) = &mut self.classifier {
+                classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
             }
+            self.take_off(told.uplink.index)?;
+            if told.stage.is_some() { self.stage_no_more(&told.uplink) } else { Ok(()) }
         });
         match done {
             Ok(()) => Ok(1),
@@ -219,6 +246,7 @@ impl Plane for Linux {
     }
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        self.begin_past(!desired.pools.is_empty())?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -228,6 +256,11 @@ impl Plane for Linux {
         for pool in &desired.pools {
             changes += self.pool(pool)?;
         }
+        changes += self.settle()?;
+        self.taps.hold(desired)?;
+        if desired.pools.is_empty() {
+            self.past.book.end()?;
+        }
         Ok(changes)
     }
 
@@ -235,27 +268,34 @@ impl Plane for Linux {
         let takeover = self.takeover;
         let told = self.told(pool)?;
         let mut hierarchy = told.hierarchy.clone();
-        hierarchy.rate_bps = limits.root;
+        hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
             leaf.ceil_bps = (*cap).max(leaf.rate_bps);
         }
-        let (at, numbers) = (told.at.clone(), told.numbers.clone());
-        put(&mut self.netlink, &at, &hierarchy, &numbers, takeover)?;
-        self.told(pool)?.hierarchy = hierarchy;
-        Ok(())
+        if hierarchy != told.hierarchy {
+            let (at, numbers) = (told.at.clone(), told.numbers.clone());
+            put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, takeover)?;
+            self.told(pool)?.hierarchy = hierarchy;
+        }
+        self.adjust_behind(pool, limits)
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let at = self.told(pool)?.at.clone();
-        let all = counters::read(&mut self.netlink, &at)?;
         let told = self.told(pool)?;
+        let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
+        let mut all = counters::read(&mut self.netlink, &at)?;
+        let at_uplink = behind.map(|uplink| counters::read(&mut self.netlink, &uplink)).transpose()?;
+        let told = self.told(pool)?;
+        if let Some(at_uplink) = at_uplink {
+            told.count_behind(&mut all, &at_uplink);
+        }
         let framing = told.compiled.framing;
         // A number that is given again counts anew.
         told.tallies.retain(|number, _| told.order.contains(number));
         let tallies = &mut told.tallies;
         let count = |number: &u16| {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            tally.dropped += u64::from(counts.dropped_packets.wrapping_sub(tally.last_dropped));
+            tally.dropped += u64::from(since(tally.last_dropped, counts.dropped_packets));
             tally.last_dropped = counts.dropped_packets;
             let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
             Count {
@@ -268,32 +308,45 @@ impl Plane for Linux {
         Ok(told.order.iter().map(count).collect())
     }
 
+    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
+        Some(self.pools.get(pool)?.stage.as_ref()?.behind)
+    }
+
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+        Some(self.taps.seen(interface.index))
+    }
+
     fn undo(&mut self) -> Result<(), PlaneError> {
-        while let Some(key) = self.pools.keys().next().cloned() {
-            self.remove(&key)?;
+        // Nothing is held any more, in whatever way.
+        self.past.held_by = None;
+        self.begin_past(false)?;
+        let taps = self.taps.undo();
+        let mut done = Ok(0);
+        while let (Ok(_), Some(key)) = (&done, self.pools.keys().next().cloned()) {
+            done = self.remove(&key);
         }
+        // Whatever that came to: what is left is found by looking.
         self.classifier = None;
-        Ok(())
+        self.pools.clear();
+        let swept = self.sweep();
+        done.and(swept.map_err(PlaneError::from))?;
+        self.past.book.end()?;
+        taps
+    }
+
+    fn inherits(&mut self) -> Result<bool, PlaneError> {
+        Ok(self.pools.is_empty() && self.finds()?)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
     }
 }
 
-/// The classifier, which is loaded when it is first needed.
-fn loaded(classifier: &mut Option<Classifier>) -> Result<&mut Classifier, Error> {
-    match classifier {
-        Some(classifier) => Ok(classifier),
-        none => Ok(none.insert(Classifier::load()?)),
-    }
-}
-
-fn put(
-    netlink: &mut Netlink,
-    uplink: &Device,
-    hierarchy: &Hierarchy,
-    numbers: &Numbers,
-    takeover: bool,
-) -> Result<htb::Applied, Error> {
-    let tree = Tree::wanted(hierarchy, numbers)?;
-    htb::put(netlink, uplink, &tree, takeover)
+/// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
+/// anew, which happens long before.
+fn since(last: u32, now: u32) -> u32 {
+    if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
 }
 
 fn numbers(seats: &[Seated]) -> Result<Numbers, Error> {

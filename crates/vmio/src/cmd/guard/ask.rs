@@ -176,10 +176,13 @@ pub fn undo(context: &Context) -> Outcome {
     }
     let keeper = Keeper::open(&run::state(context)?)?;
     let entry = planes::ALL.first().expect("there is a plane");
-    let mut plane = (entry.open)(Options { takeover: false })?;
+    let mut plane = (entry.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;
     for (id, _) in keeper.part("set").live::<String>()? {
         keeper.part("set").strike(id)?;
+    }
+    for note in plane.notes() {
+        term::note(&note);
     }
     term::note("no daemon runs; the limits are off");
     Ok(Exit::Done)

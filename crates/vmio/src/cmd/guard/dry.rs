@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use vmio_guard::desired::{Numbers, desired};
+use vmio_guard::desired::{Numbers, Strictness, desired};
 use vmio_guard::planes::Entry;
+use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
-use vmio_guard::source::{Source, interfaces_of};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units::show_rate;
 
@@ -20,13 +20,11 @@ pub fn run(config: &[PathBuf], plane: &Entry, context: &Context) -> Outcome {
     let policy = accepted(read(config, &links::known())?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
-    let mut interfaces = interfaces_of(&found);
-    interfaces.sort_unstable();
     let refused = |e: vmio_model::policy::compile::Refusal| {
         Failure::new(Exit::Usage, format!("plane {} cannot hold this policy: {e}", plane.abilities.plane))
     };
-    let numbers = Numbers::default().of(&interfaces).map_err(refused)?;
-    let next = desired(&policy, &interfaces, &numbers, &plane.abilities).map_err(refused)?;
+    let numbers = Numbers::default().of(found.iter().map(|found| &found.interface)).map_err(refused)?;
+    let next = desired(&policy, &found, &numbers, &plane.abilities, Strictness::Policy).map_err(refused)?;
     let mut text = format!("Would be limited by plane {}; nothing was changed.\n", plane.abilities.plane);
     for pool in &next.pools {
         let mine = pool.seats.iter().filter(|seat| seat.interface.is_some());
@@ -38,10 +36,11 @@ pub fn run(config: &[PathBuf], plane: &Entry, context: &Context) -> Outcome {
             let vms = seat.interface.iter().flat_map(|i| &i.vms).next();
             let guest = vms.map_or_else(String::new, |vm| format!(" ({vm})"));
             let what = format!(
-                "class {}, {} guaranteed, at most {}",
+                "class {}, {} guaranteed, at most {}, excess {}",
                 seat.class,
                 show_rate(member.min),
-                show_rate(member.max)
+                show_rate(member.max),
+                seat.holding.as_ref().map_or("queued", |holding| holding.waits.word())
             );
             text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
         }

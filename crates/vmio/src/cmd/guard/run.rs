@@ -118,7 +118,6 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             .help("is another one running? `vmio guard status` tells; `vmio guard undo` ends it")
             .into()),
         Err(e @ ServiceError::System { .. }) => Err(Failure::new(Exit::Precondition, e.to_string()).into()),
-        Err(e) => Err(e.into()),
     }
 }
 

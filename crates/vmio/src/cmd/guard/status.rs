@@ -1,5 +1,6 @@
 //! What a guard that runs says of itself, for a terminal.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
@@ -50,7 +51,7 @@ pub fn text(status: &Status, style: Style) -> String {
     for pool in &status.pools {
         out.push('\n');
         table(&mut out, pool, style);
-        excess(&mut out, pool, style);
+        held_back(&mut out, pool);
     }
     if !policy.over.is_empty() {
         let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
@@ -103,14 +104,15 @@ fn more_than(lines: &mut Vec<String>, most: usize) {
     }
 }
 
-/// Where what members send beyond what they may goes, of those that send it now.
-fn excess(out: &mut String, pool: &PoolDocument, style: Style) {
+/// What waits and was lost, of those that want more than they get now.
+fn held_back(out: &mut String, pool: &PoolDocument) {
     let mut lines = Vec::new();
     for member in &pool.members {
         if member.waiting_bytes == 0 || member.offered_bps.is_none() {
             continue;
         }
-        let mut line = format!("{}: {} wait", member.name, format::bytes(member.waiting_bytes));
+        let place = member.excess.as_ref().map_or_else(String::new, |excess| format!(" ({})", excess.waits));
+        let mut line = format!("{}{place}: {} wait", member.name, format::bytes(member.waiting_bytes));
         if member.dropped_packets_total > 0 {
             let _ = write!(line, ", {} dropped", format::count(member.dropped_packets_total as usize, "packet"));
         }
@@ -121,7 +123,7 @@ fn excess(out: &mut String, pool: &PoolDocument, style: Style) {
     }
     more_than(&mut lines, LINES);
     for line in lines {
-        *out += &fit::paragraph(&style.dim("excess: "), 8, &line);
+        *out += &fit::paragraph("  ", 2, &line);
     }
 }
 
@@ -134,6 +136,11 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, shared) = (show_rate(pool.capacity_bps), show_rate(pool.shared_bps));
     let _ = writeln!(out, "{}: {capacity}, {shared} shared", style.bold(&head));
+    if let Some(stage) = &pool.stage {
+        let lost = format::count(stage.dropped_packets_total as usize, "packet");
+        let line = format!("guests share {} before the uplink; {lost} dropped behind", show_rate(stage.shared_bps));
+        *out += &fit::paragraph("", 0, &line);
+    }
     let widest = |of: fn(&MemberDocument) -> &str, most: usize, least: usize| {
         pool.members.iter().map(|m| fit::columns(of(m))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
     };
@@ -163,4 +170,17 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
             member.dropped_packets_total,
         );
     }
+    if let Some(line) = excess(&pool.members) {
+        *out += &fit::paragraph("", 0, &line);
+    }
+}
+
+/// Where the excess of how many waits.
+fn excess(members: &[MemberDocument]) -> Option<String> {
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    for excess in members.iter().filter_map(|member| member.excess.as_ref()) {
+        *all.entry(&excess.waits).or_default() += 1;
+    }
+    let parts: Vec<String> = all.into_iter().map(|(waits, count)| format!("{count} {waits}")).collect();
+    (!parts.is_empty()).then(|| format!("excess: {} (--json says why)", parts.join(", ")))
 }

@@ -7,28 +7,47 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, TC_EGRESS, TC_INGRESS, TcHook};
+use libbpf_rs::{
+    AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType, TC_EGRESS, TC_INGRESS, TcHook,
+};
 use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
 
-use super::super::htb;
+use super::super::book::Book;
 use super::super::netlink::wire::{Attributes, Request};
 use super::super::netlink::{Change, Netlink};
-use super::super::{Device, Error, Result};
+use super::super::{Device, Error, Result, htb, links};
 use super::Way;
-use super::lead::{INGRESS, Lead};
+use super::filters::{self, EGRESS, Found, INGRESS, Whose};
+use super::lead::Lead;
+use super::pins::Pins;
 
 /// Where a program of the object looks at packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Point {
     /// What arrives at a guest's interface.
-    Arrives,
+    Arrives = 1,
     /// What leaves by an uplink, before its queues.
-    Leaves,
+    Leaves = 2,
     /// What arrives at an uplink, behind what others have there: it ends here, led away.
-    Enters,
+    Enters = 3,
 }
 
 impl Point {
+    pub(super) const ALL: [Point; 3] = [Point::Arrives, Point::Leaves, Point::Enters];
+
+    /// What its link is called where it is pinned.
+    fn pin(self, index: u32) -> String {
+        format!("{}-{index}", self.program())
+    }
+
+    /// Where filters of clsact hang there.
+    fn parent(self) -> u32 {
+        match self {
+            Point::Arrives | Point::Enters => INGRESS,
+            Point::Leaves => EGRESS,
+        }
+    }
+
     fn program(self) -> &'static str {
         match self {
             Point::Arrives => "classify",
@@ -53,30 +72,40 @@ impl Point {
     }
 }
 
+/// The qdisc in which filters hang.
 const CLSACT: &str = "clsact";
-/// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
-const HOOKS: [u32; 2] = [INGRESS, 0xffff_fff3];
-/// The qdisc itself.
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const CLSACT_PARENT: u32 = 0xffff_fff1;
 const RTM_DELQDISC: u16 = 37;
 
-/// The program where it is attached. It goes when this is dropped, but for what was made beside it at clsact.
+/// What becomes of the programs when their process ends.
+#[derive(Debug)]
+pub enum Bond {
+    /// They end with it: links by TCX, and filters of clsact where there is none, which are taken off when the classifier is
+    /// dropped. Of tests, and of an owner whose ledger goes with it.
+    Process,
+    /// They stay: links by TCX that are pinned.
+    Pinned(Pins),
+    /// They stay: filters of clsact, which the kernel keeps.
+    Clsact,
+}
+
+/// The program where it is attached.
 pub(super) enum Attached {
-    /// Goes with the link.
-    Tcx(Link),
-    /// A filter; whether the clsact qdisc was made for it.
+    /// Goes with the link; and where it is pinned, with the pin of that name.
+    Tcx(Link, String),
+    /// A filter of a clsact qdisc.
     Clsact {
         /// The filter.
         filter: Filter,
-        /// Nobody had one there.
-        made: bool,
+        /// Which program it is.
+        point: Point,
         /// What leads packets on to an IFB.
         lead: Option<Lead>,
     },
 }
 
-/// A filter, removed when dropped.
+/// A filter.
 pub(super) struct Filter {
     hook: TcHook,
     /// The kernel's number of the program, which no other has.
@@ -91,15 +120,6 @@ impl Filter {
     }
 }
 
-impl Drop for Filter {
-    fn drop(&mut self) {
-        // Another's may have the same place by now.
-        if self.is_there() {
-            let _ = loudly("take the classifier's filter off", || self.hook.detach());
-        }
-    }
-}
-
 impl Attached {
     pub(super) fn attach(
         object: &Object,
@@ -107,64 +127,82 @@ impl Attached {
         device: &Device,
         way: Way,
         point: Point,
+        held: (&Bond, &Book),
     ) -> Result<Self> {
+        let (bond, book) = held;
         let index = device.index as i32;
         let program =
             object.progs().find(|p| p.name() == point.program()).expect("the object was built with this program");
         match way {
-            Way::Tcx => loudly(&format!("attach the classifier to {device} by TCX"), || {
-                let options =
-                    bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: point.place(), ..Default::default() };
-                // SAFETY: program and options outlive the call.
-                let link = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), index, &options) };
-                let failed = io::Error::last_os_error();
-                let link = NonNull::new(link).ok_or(failed)?;
-                // SAFETY: it is a link of our own, given away here.
-                Ok(Attached::Tcx(unsafe { Link::from_ptr(link) }))
-            }),
+            Way::Tcx => {
+                let (what, name) = (format!("attach the classifier to {device} by TCX"), point.pin(device.index));
+                // An earlier owner's link gets this program, at once.
+                let old = loudly(&what, || Ok(if let Bond::Pinned(pins) = bond { pins.open(&name) } else { None }))?;
+                if let Some(mut link) = old.filter(|link| at_point(link, device.index, point)) {
+                    loudly(&what, || link.update_prog(&program))?;
+                    return Ok(Attached::Tcx(link, name));
+                }
+                let link = loudly(&what, || {
+                    let options =
+                        bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as _, flags: point.place(), ..Default::default() };
+                    // SAFETY: program and options outlive the call.
+                    let link = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), index, &options) };
+                    let failed = io::Error::last_os_error();
+                    let link = NonNull::new(link).ok_or(failed)?;
+                    // SAFETY: it is a link of our own, given away here.
+                    Ok(unsafe { Link::from_ptr(link) })
+                })?;
+                if let Bond::Pinned(pins) = bond {
+                    pins.pin(link.as_fd(), &name)?;
+                }
+                Ok(Attached::Tcx(link, name))
+            }
             Way::Clsact => {
-                let made = !htb::has(netlink, device, CLSACT)?;
+                // An earlier owner's is replaced in its place, at once.
+                let all = filters::list(netlink, device, point.parent())?;
+                let old = all.iter().find(|found| found.whose == Whose::Program(point));
+                if htb::hook(netlink, device)?.is_none() {
+                    book.make_clsact(device)?;
+                }
                 let filter = loudly(&format!("attach the classifier to {device} by clsact"), || {
                     let mut hook = TcHook::new(program.as_fd());
-                    hook.ifindex(index).attach_point(point.hook());
+                    hook.ifindex(index).attach_point(point.hook()).handle(filters::handle(point));
+                    hook.priority(old.map_or(0, |old| old.preference.into())).replace(old.is_some());
                     let mut hook = hook.create()?.attach()?;
                     let program = hook.query()?;
                     Ok(Filter { hook, program })
                 });
-                if filter.is_err() && made {
-                    let _ = remove_clsact(netlink, device);
+                if filter.is_err() {
+                    let _ = remove_clsact(netlink, device, book, false);
                 }
-                Ok(Attached::Clsact { filter: filter?, made, lead: None })
+                Ok(Attached::Clsact { filter: filter?, point, lead: Lead::find(netlink, device, point)? })
             }
         }
     }
 
     pub(super) fn way(&self) -> Way {
         match self {
-            Attached::Tcx(_) => Way::Tcx,
+            Attached::Tcx(..) => Way::Tcx,
             Attached::Clsact { .. } => Way::Clsact,
         }
     }
 
-    /// Whether it is still there: not if its interface went, or somebody took it off.
-    pub(super) fn is_there(&self) -> bool {
+    /// Whether it is still there: not if its interface went, or somebody took it off, or its pin.
+    pub(super) fn is_there(&self, bond: &Bond) -> bool {
         match self {
             // A link stays when its interface goes, and has no interface then.
-            Attached::Tcx(link) => link.info().is_ok_and(|i| matches!(i.info, LinkTypeInfo::Tcx(t) if t.ifindex != 0)),
+            Attached::Tcx(link, name) => {
+                let pinned = if let Bond::Pinned(pins) = bond { pins.has(name) } else { true };
+                pinned && link.info().is_ok_and(|i| matches!(i.info, LinkTypeInfo::Tcx(t) if t.ifindex != 0))
+            }
             Attached::Clsact { filter, .. } => filter.is_there(),
         }
     }
 
-    /// Whether the clsact qdisc that it hangs in was made for it.
-    pub(super) fn made(&self) -> bool {
-        matches!(self, Attached::Clsact { made: true, .. })
-    }
-
-    /// The clsact qdisc was made for another of ours: whoever goes last takes it off.
-    pub(super) fn share(&mut self) {
-        if let Attached::Clsact { made, .. } = self {
-            *made = true;
-        }
+    /// Whether a filter that is there is this one, or what leads on behind it.
+    pub(super) fn is(&self, found: &Found) -> bool {
+        let Attached::Clsact { point, lead, .. } = self else { return false };
+        found.whose == Whose::Program(*point) || lead.as_ref().is_some_and(|lead| lead.is(found))
     }
 
     /// Whether what passes is led on as it was told to be: not if somebody took the filter off that does it.
@@ -177,46 +215,65 @@ impl Attached {
 
     /// Leads what passes through that IFB, where the program itself is not to do it.
     pub(super) fn lead(&mut self, netlink: &mut Netlink, device: &Device, to: Option<u32>) -> Result<()> {
-        let Attached::Clsact { lead, .. } = self else { return Ok(()) };
+        let Attached::Clsact { lead, point, .. } = self else { return Ok(()) };
         if lead.as_ref().map(|l| l.to) == to {
             return Ok(());
         }
         if let Some(old) = lead.take() {
             old.remove(netlink, device)?;
         }
-        *lead = to.map(|to| Lead::add(netlink, device, to)).transpose()?;
+        *lead = to.map(|to| Lead::add(netlink, device, *point, to)).transpose()?;
         Ok(())
     }
 
-    /// Takes it off, and a clsact qdisc that was made for it, unless others have filters there by now.
-    pub(super) fn detach(self, netlink: &mut Netlink, device: &Device) -> Result<()> {
+    /// Takes it off, and a clsact qdisc that was made for it, unless there are other filters by now.
+    pub(super) fn detach(self, netlink: &mut Netlink, device: &Device, held: (&Bond, &Book)) -> Result<()> {
+        let (bond, book) = held;
         match self {
-            Attached::Tcx(link) => drop(link),
-            Attached::Clsact { filter, made, lead } => {
-                let led = lead.map_or(Ok(()), |lead| lead.remove(netlink, device));
-                drop(filter);
-                led?;
-                if made {
-                    remove_clsact(netlink, device)?;
+            Attached::Tcx(link, name) => {
+                if let Bond::Pinned(pins) = bond {
+                    pins.unpin(&name)?;
                 }
+                drop(link);
+                Ok(())
+            }
+            Attached::Clsact { mut filter, lead, .. } => {
+                let led = lead.map_or(Ok(()), |lead| lead.remove(netlink, device));
+                // Another's may have the same place by now.
+                let sure = filter.is_there();
+                if sure {
+                    let _ = loudly("take the classifier's filter off", || filter.hook.detach());
+                }
+                led?;
+                remove_clsact(netlink, device, book, sure)
             }
         }
-        Ok(())
     }
 }
 
-fn remove_clsact(netlink: &mut Netlink, device: &Device) -> Result<()> {
-    for hook in HOOKS {
-        if htb::filters(netlink, device, hook)? {
-            return Ok(());
-        }
+/// Whether a link is where that program is to be: not if its interface went.
+fn at_point(link: &Link, index: u32, point: Point) -> bool {
+    let Ok(LinkTypeInfo::Tcx(at)) = link.info().map(|info| info.info) else { return false };
+    let ingress = matches!(at.attach_type, ProgramAttachType::TcxIngress);
+    at.ifindex == index && ingress == (point.parent() == INGRESS)
+}
+
+/// Takes a clsact qdisc off that was made for filters of ours, when none is left in it. One that is gone, or whose
+/// interface is, is forgotten; `sure` where that cannot be another's under its index.
+pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, book: &Book, sure: bool) -> Result<()> {
+    let Some(made) = book.made_clsact(device.index) else { return Ok(()) };
+    let there = links::by_index(netlink, device.index)?;
+    let same = there.is_some_and(|link| sure || link.device.name == made.name);
+    if !same || htb::hook(netlink, device)?.as_deref() != Some(CLSACT) {
+        return book.no_clsact(device.index);
     }
-    if !htb::has(netlink, device, CLSACT)? {
+    if !filters::all(netlink, device)?.is_empty() {
         return Ok(());
     }
     let fixed = htb::tcmsg(device.index, CLSACT_HANDLE, CLSACT_PARENT);
     let request = Request::new(RTM_DELQDISC, 0, &fixed, Attributes::new());
-    netlink.change(&[Change { what: format!("remove qdisc clsact from {device}"), request }])
+    netlink.change(&[Change { what: format!("remove qdisc clsact from {device}"), request }])?;
+    book.no_clsact(device.index)
 }
 
 /// The object as built; libelf wants it aligned.

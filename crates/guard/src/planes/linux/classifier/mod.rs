@@ -2,8 +2,9 @@
 //! program (`bpf/classify.bpf.c`) at the ingress of each guest's interface on the host (tap, veth).
 //!
 //! The class is written to `skb->priority`, which HTB takes for a classid where its major is the qdisc's. That
-//! survives a bridge, an Open vSwitch and an IFB; it does **not** survive routing (the kernel sets it from the packet's
-//! TOS) nor a firewall bridge's veth: there the packets must be led through an IFB ([`Tenant::redirect`]).
+//! survives a bridge, an Open vSwitch and an IFB. Routing (the kernel sets it from the packet's TOS) and a firewall
+//! bridge's veth lose it; `skb->tc_index`, where its number is written, too, they leave alone, and the program at the
+//! uplink ([`Leave`]) takes it from there. Packets can be led through an IFB ([`Tenant::redirect`]).
 //!
 //! What guests **receive** is told apart at the uplink's ingress, by destination address ([`Receive`]).
 //!
@@ -11,9 +12,9 @@
 //! a clsact qdisc, which is made where there is none. Counts are read through a mapping of the kernel's own memory, without
 //! a system call.
 //!
-//! **Here pinning comes in**: [`Classifier::attach`] keeps the links, and they go with the [`Classifier`], that is
-//! with the process. To outlive it, map and links are to be pinned in a bpffs and written to the guard's journal before
-//! (`Attached` is the one place). A clsact filter outlives a process that is killed already now.
+//! [`Bond`] says whether what is attached outlives the process: links that are pinned (`pins.rs`) and filters of clsact
+//! do. The next owner puts its own in the place of what it finds, and then takes the rest off
+//! (`sweep.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,26 +24,36 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object};
 use serde::Serialize;
 use vmio_model::policy::program::Framing;
 
+use super::book::Book;
 use super::{Device, Error, Netlink, Result};
+use crate::keep::Keeper;
 use attach::{Attached, Point, loudly};
 use counters::Counters;
 
 mod attach;
 mod counters;
+mod filters;
 mod lead;
+mod pins;
+mod sweep;
 mod uplink;
 
 #[cfg(test)]
 mod tests;
 
+pub use attach::Bond;
 pub use counters::Counts;
-pub use uplink::Receive;
+pub(super) use pins::Shelf;
+pub(super) use sweep::sweep;
+pub use uplink::{Leave, Receive};
 
 /// Interfaces that one classifier takes (`max_entries` of its maps).
 pub const MOST: usize = 16_383;
 
 const CHECK_ADDRESS: u32 = 1;
 const REDIRECT: u32 = 2;
+/// What a classid has of a number.
+const NUMBERS: u32 = 0x3fff;
 /// Bytes of `struct tenant`.
 const TENANT: usize = 28;
 
@@ -89,7 +100,7 @@ pub enum Way {
 }
 
 /// The program, loaded, with the interfaces that it is attached to. Dropped (in the same network namespace), it is off
-/// all of them.
+/// all of them where its [`Bond`] is with the process.
 pub struct Classifier {
     /// Before the object, whose programs they are of.
     attached: BTreeMap<u32, Entry>,
@@ -100,6 +111,8 @@ pub struct Classifier {
     counters: Counters,
     object: Object,
     free: Vec<u32>,
+    bond: Bond,
+    book: Book,
 }
 
 struct Entry {
@@ -115,11 +128,16 @@ impl fmt::Debug for Classifier {
 }
 
 impl Classifier {
-    /// Loads the program; it is attached nowhere yet.
+    /// Loads the program; it is attached nowhere yet, and ends with its process.
     ///
     /// # Errors
     /// When the kernel does not take it.
     pub fn load() -> Result<Self> {
+        Classifier::bound(Bond::Process, Book::open(&Keeper::memory())?)
+    }
+
+    /// Loads the program; what becomes of it, and where clsact qdiscs are written down that are made for it.
+    pub(super) fn bound(bond: Bond, book: Book) -> Result<Self> {
         let object = loudly("load the classifier", || attach::open()?.load())?;
         let counters = Counters::map(map(&object, "counters").as_fd()).map_err(|source| Error::Refused {
             what: "map the classifier's counters".to_owned(),
@@ -129,7 +147,7 @@ impl Classifier {
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
         let (attached, uplinks, received) = Default::default();
-        Ok(Self { attached, uplinks, received, counters, object, free })
+        Ok(Self { attached, uplinks, received, counters, object, free, bond, book })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
@@ -138,7 +156,7 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
     pub fn attach(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<Way> {
-        tcx_or_clsact(|way| self.attach_by(netlink, device, tenant, way))
+        self.tcx_or_clsact(|this, way| this.attach_by(netlink, device, tenant, way))
     }
 
     /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and is told anew; one that was taken
@@ -147,9 +165,11 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
     pub fn attach_by(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant, way: Way) -> Result<Way> {
-        if let Some(there) = self.attached.get(&device.index) {
-            if there.attached.is_there() {
+        if let Some(there) = self.attached.get_mut(&device.index) {
+            if there.attached.is_there(&self.bond) {
                 let way = there.attached.way();
+                // It may have been renamed.
+                there.device = device.clone();
                 self.set(netlink, device, tenant)?;
                 return Ok(way);
             }
@@ -161,14 +181,15 @@ impl Classifier {
             why: format!("a classifier takes {MOST} interfaces"),
         })?;
         // What becomes of its packets is known before the first is seen.
+        let held = (&self.bond, &self.book);
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
             .and_then(|()| self.tell(device, slot, tenant, way))
-            .and_then(|()| Attached::attach(&self.object, netlink, device, way, Point::Arrives))
+            .and_then(|()| Attached::attach(&self.object, netlink, device, way, Point::Arrives, held))
             .and_then(|mut attached| match attached.lead(netlink, device, tenant.redirect) {
                 Ok(()) => Ok(attached),
                 Err(e) => {
-                    let _ = attached.detach(netlink, device);
+                    let _ = attached.detach(netlink, device, held);
                     Err(e)
                 }
             });
@@ -204,7 +225,7 @@ impl Classifier {
     /// When the kernel refuses.
     pub fn detach(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let Some(entry) = self.attached.remove(&device.index) else { return Ok(false) };
-        let done = entry.attached.detach(netlink, device);
+        let done = entry.attached.detach(netlink, device, (&self.bond, &self.book));
         self.forget(device.index);
         self.free.push(entry.slot);
         done.map(|()| true)
@@ -212,7 +233,7 @@ impl Classifier {
 
     /// Whether it is at an interface: not if somebody took it off.
     pub fn is_attached(&self, device: &Device) -> bool {
-        self.attached.get(&device.index).is_some_and(|entry| entry.attached.is_there())
+        self.attached.get(&device.index).is_some_and(|entry| entry.attached.is_there(&self.bond))
     }
 
     /// What was counted at an interface since it was attached; `None` where it is not. No system call.
@@ -221,12 +242,28 @@ impl Classifier {
     }
 
     fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {
+        let (number, led) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
+        self.update(device, "led", &number.to_ne_bytes(), &led.to_ne_bytes())?;
         self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, way))
     }
 
     fn update(&self, device: &Device, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
         let what = format!("tell the classifier about {device}");
         loudly(&what, || map(&self.object, name).update(key, value, MapFlags::ANY))
+    }
+
+    /// By a TCX link where the kernel has them and it can be held as long as it is to be.
+    fn tcx_or_clsact<T>(&mut self, mut attach: impl FnMut(&mut Self, Way) -> Result<T>) -> Result<T> {
+        if matches!(self.bond, Bond::Clsact) {
+            return attach(self, Way::Clsact);
+        }
+        match attach(self, Way::Tcx) {
+            // bpf(2) knows no such link.
+            Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
+                attach(self, Way::Clsact)
+            }
+            done => done,
+        }
     }
 
     fn forget(&self, index: u32) {
@@ -237,6 +274,9 @@ impl Classifier {
 
 impl Drop for Classifier {
     fn drop(&mut self) {
+        if !matches!(self.bond, Bond::Process) {
+            return;
+        }
         let uplinks = std::mem::take(&mut self.uplinks);
         let ways = self.attached.values().map(|e| &e.attached).chain(uplinks.values().map(|(_, attached)| attached));
         if ways.into_iter().all(|attached| attached.way() == Way::Tcx) {
@@ -246,17 +286,8 @@ impl Drop for Classifier {
         let Ok(mut netlink) = Netlink::open() else { return };
         let entries = std::mem::take(&mut self.attached).into_values().map(|e| (e.device, e.attached));
         for (device, attached) in entries.chain(uplinks.into_values()) {
-            let _ = attached.detach(&mut netlink, &device);
+            let _ = attached.detach(&mut netlink, &device, (&self.bond, &self.book));
         }
-    }
-}
-
-/// By a TCX link where the kernel has them.
-fn tcx_or_clsact<T>(mut attach: impl FnMut(Way) -> Result<T>) -> Result<T> {
-    match attach(Way::Tcx) {
-        // bpf(2) knows no such link.
-        Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => attach(Way::Clsact),
-        done => done,
     }
 }
 

@@ -9,6 +9,8 @@ fn layouts_are_those_of_the_program() {
         open.maps().map(|m| (m.name().to_string_lossy().into_owned(), (m.value_size(), m.max_entries()))).collect();
     assert_eq!(sizes["tenants"], (TENANT as u32, MOST as u32 + 1));
     assert_eq!(sizes["counters"], (counters::BYTES as u32, MOST as u32 + 1));
+    assert_eq!(sizes["led"], (4, NUMBERS + 1));
+    assert_eq!(sizes["uplinks"].0, uplink::LEAVER as u32);
     assert_eq!(sizes["receivers"].0, uplink::RECEIVER as u32);
     assert_eq!(sizes["destinations"], (4, uplink::MOST_ADDRESSES as u32));
     let key = open.maps().find(|m| m.name() == "destinations").unwrap().key_size();
@@ -31,6 +33,14 @@ fn a_tenant_is_laid_out_as_the_program_reads_it() {
     let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE }.encode(0, Way::Tcx);
     assert_eq!(plain[4..28], [0; 24]);
     assert_eq!(tenant.encode(3, Way::Clsact)[4..8], 1u32.to_ne_bytes(), "at clsact a filter leads to the IFB");
+}
+
+#[test]
+fn what_leaves_is_told_apart_as_the_program_reads_it() {
+    let words = |told: Leave| told.encode().chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect();
+    let (with, without): (Vec<u32>, Vec<u32>) =
+        (words(Leave { host: 0x7a00_0002, stage: Some((0x7a00_0004, 9)) }), words(Leave { host: 7, stage: None }));
+    assert_eq!((with, without), (vec![0x7a00_0002, 0x7a00_0004, 9], vec![7, 0, 0]));
 }
 
 #[test]

@@ -5,17 +5,41 @@ use std::collections::BTreeMap;
 
 use libbpf_rs::{ErrorKind, MapCore};
 
-use super::super::{Device, Error, Netlink, Result, htb};
+use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, Point, loudly};
-use super::lead::INGRESS;
-use super::{Classifier, Way, map, tcx_or_clsact};
+use super::filters::{self, INGRESS, Whose};
+use super::{Classifier, Way, map};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
+/// Bytes of `struct leaver`.
+pub(super) const LEAVER: usize = 12;
 /// Bytes of `struct receiver`.
 pub(super) const RECEIVER: usize = 12;
 /// Bytes of `struct destination`.
 pub(super) const DESTINATION: usize = 12;
+
+/// How packets that leave by an uplink are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leave {
+    /// Class of the host's own.
+    pub host: u32,
+    /// Where what guests send was queued in an IFB before: the class of all that comes from there, and the IFB's index.
+    /// Without it, each guest has a class of its own here.
+    pub stage: Option<(u32, u32)>,
+}
+
+impl Leave {
+    /// `struct leaver`.
+    pub(super) fn encode(&self) -> [u8; LEAVER] {
+        let (class, through) = self.stage.unwrap_or_default();
+        let mut bytes = [0; LEAVER];
+        for (at, value) in [(0, self.host), (4, class), (8, through)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+}
 
 /// What is done with the packets that arrive at an uplink.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,25 +76,26 @@ pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
 }
 
 impl Classifier {
-    /// Says what class the host's own traffic is of that leaves by an uplink, and attaches the program there that
-    /// tells it from what came in somewhere; whether that changed anything.
+    /// Says which classes packets are of that leave by an uplink, and attaches the program there that tells the host's own
+    /// from what came in somewhere; whether it had to be attached.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, host: u32) -> Result<bool> {
-        tcx_or_clsact(|way| self.attach_uplink_by(netlink, device, host, way))
+    pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, told: Leave) -> Result<bool> {
+        self.tcx_or_clsact(|this, way| this.attach_uplink_by(netlink, device, told, way))
     }
 
     /// As [`Classifier::attach_uplink`], in this way.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, host: u32, way: Way) -> Result<bool> {
-        let there = self.uplinks.get(&(device.index, Point::Leaves)).is_some_and(|(_, attached)| attached.is_there());
+    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, told: Leave, way: Way) -> Result<bool> {
+        let there = self.uplinks.get(&(device.index, Point::Leaves));
+        let there = there.is_some_and(|(_, attached)| attached.is_there(&self.bond));
         if !there {
             self.detach_uplink(netlink, device)?;
         }
-        self.update(device, "uplinks", &device.index.to_ne_bytes(), &host.to_ne_bytes())?;
+        self.update(device, "uplinks", &device.index.to_ne_bytes(), &told.encode())?;
         if !there {
             self.hang(netlink, device, way, Point::Leaves)?;
         }
@@ -85,7 +110,7 @@ impl Classifier {
         let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
         // Not there is as good.
         let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
-        attached.detach(netlink, &device).map(|()| true)
+        attached.detach(netlink, &device, (&self.bond, &self.book)).map(|()| true)
     }
 
     /// Says what becomes of what arrives at an uplink, and attaches the program there that does it; whether that
@@ -101,12 +126,12 @@ impl Classifier {
             }
             return self.attach_receive_by(netlink, device, told, way);
         }
-        // Ours are off now: what is found is others'.
         self.detach_receive(netlink, device)?;
-        if htb::filters(netlink, device, INGRESS)? {
+        let filters = filters::list(netlink, device, INGRESS)?;
+        if filters.iter().any(|found| found.whose == Whose::Another) {
             return self.attach_receive_by(netlink, device, told, Way::Clsact);
         }
-        tcx_or_clsact(|way| self.attach_receive_by(netlink, device, told, way))
+        self.tcx_or_clsact(|this, way| this.attach_receive_by(netlink, device, told, way))
     }
 
     /// As [`Classifier::attach_receive`], in this way where it is not there yet.
@@ -147,7 +172,7 @@ impl Classifier {
     /// When the kernel refuses.
     pub fn detach_receive(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let attached = self.uplinks.remove(&(device.index, Point::Enters));
-        let done = attached.map(|(device, attached)| attached.detach(netlink, &device)).transpose();
+        let done = attached.map(|(at, attached)| attached.detach(netlink, &at, (&self.bond, &self.book))).transpose();
         // Without the program nobody asks. Not there is as good.
         let _ = map(&self.object, "receivers").delete(&device.index.to_ne_bytes());
         for address in self.received.remove(&device.index).into_iter().flat_map(|told| told.classes.into_keys()) {
@@ -159,17 +184,15 @@ impl Classifier {
     /// In which way what arrives at an uplink is led away; not if somebody took the program off, or what leads.
     fn receives(&self, netlink: &mut Netlink, device: &Device) -> Result<Option<Way>> {
         match self.uplinks.get(&(device.index, Point::Enters)) {
-            Some((at, attached)) if attached.is_there() && attached.is_led(netlink, at)? => Ok(Some(attached.way())),
+            Some((at, attached)) if attached.is_there(&self.bond) && attached.is_led(netlink, at)? => {
+                Ok(Some(attached.way()))
+            }
             _ => Ok(None),
         }
     }
 
     fn hang(&mut self, netlink: &mut Netlink, device: &Device, way: Way, point: Point) -> Result<()> {
-        let mut attached = Attached::attach(&self.object, netlink, device, way, point)?;
-        let beside = |p| self.uplinks.get(&(device.index, p)).is_some_and(|(_, a)| a.made() && a.is_there());
-        if beside(Point::Leaves) || beside(Point::Enters) {
-            attached.share();
-        }
+        let attached = Attached::attach(&self.object, netlink, device, way, point, (&self.bond, &self.book))?;
         self.uplinks.insert((device.index, point), (device.clone(), attached));
         Ok(())
     }

@@ -16,8 +16,7 @@ use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
 pub struct Applied {
     /// Each step; none where all was in force already.
     pub steps: Vec<Step>,
-    /// Another's qdisc that had to go, for [`undo`]. Whoever keeps a journal writes it down **before**: it is what
-    /// [`read`] gives.
+    /// Another's qdisc that had to go, for [`undo`]; [`put_over`] has it written down before.
     pub replaced: Option<Foreign>,
 }
 
@@ -41,11 +40,27 @@ pub enum Undone {
 /// # Errors
 /// When another's qdisc is in the place, the kernel refuses, or what is read back is not what was written.
 pub fn put(netlink: &mut Netlink, device: &Device, wanted: &Tree, takeover: bool) -> Result<Applied> {
+    put_over(netlink, device, wanted, takeover, |_| Ok(()))
+}
+
+/// As [`put`]; `before` is called with another's qdisc that is about to be replaced, and nothing is done where it
+/// fails.
+///
+/// # Errors
+/// As [`put`], and what `before` gives.
+pub fn put_over(
+    netlink: &mut Netlink,
+    device: &Device,
+    wanted: &Tree,
+    takeover: bool,
+    before: impl FnOnce(&Foreign) -> Result<()>,
+) -> Result<Applied> {
     let (actual, replaced) = match read(netlink, device)? {
         Root::Kernels { .. } => (None, None),
         Root::Ours(found) => (Some(found), None),
         Root::Foreign(foreign) => {
             refuse(device, &foreign, takeover)?;
+            before(&foreign)?;
             (None, Some(foreign))
         }
     };

@@ -14,6 +14,8 @@ pub(super) const RTM_GETTFILTER: u16 = 46;
 
 /// Where an interface's own qdisc hangs (TC_H_ROOT).
 pub(super) const AT_ROOT: u32 = u32::MAX;
+/// Where clsact and ingress hang (TC_H_INGRESS).
+pub(super) const AT_HOOKS: u32 = 0xffff_fff1;
 
 pub(super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;

@@ -20,14 +20,14 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{Applied, Undone, put, undo};
+pub use apply::{Applied, Undone, put, put_over, undo};
 pub use encode::tcmsg;
 pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
 pub use tree::{Class, Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETTCLASS, TCA_STATS2, TCMSG};
-pub(super) use read::{filters, has};
+pub(super) use read::{Placed, hook, placed};
 
 /// The handle of our qdisc: `7a00:`. One at the root of an interface under this handle, of kind `htb`, is ours.
 pub const HANDLE: u32 = 0x7a00_0000;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::{Device, Netlink, Result};
 use super::encode::{
-    AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS, TCA_STATS2,
-    TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
+    AT_HOOKS, AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
+    TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
 use super::tree::Class;
 use super::{HANDLE, classid, shown};
@@ -204,16 +204,46 @@ fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) 
     Ok(Foreign { kind: root.kind.clone(), handle: root.handle, options, sizes, lost })
 }
 
-/// Whether there are filters at a qdisc or hook.
-pub(in super::super) fn filters(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<bool> {
+/// Whether there are filters at a qdisc.
+fn filters(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<bool> {
     let what = format!("list filters of {device} at {}", shown(parent));
     // A qdisc that takes none answers with nothing.
     Ok(!netlink.dump(&what, &list(RTM_GETTFILTER, device.index, parent), |_| Ok(Some(())))?.is_empty())
 }
 
-/// Whether an interface has a qdisc of a kind, wherever it hangs.
-pub(in super::super) fn has(netlink: &mut Netlink, device: &Device, kind: &str) -> Result<bool> {
-    Ok(qdiscs(netlink, device)?.iter().any(|q| q.kind == kind))
+/// What hangs at an interface's hooks: `clsact`, `ingress`, or nothing.
+pub(in super::super) fn hook(netlink: &mut Netlink, device: &Device) -> Result<Option<String>> {
+    let request = Request::new(RTM_GETQDISC, flag::ECHO, &tcmsg(device.index, 0, AT_HOOKS), Attributes::new());
+    netlink.ask(&format!("look at the hooks of {device}"), &request, |m| {
+        let (_, rest) = m.split(TCMSG)?;
+        let kind = wire::find(&wire::attributes(rest)?, TCA_KIND).map(wire::text);
+        // The kernel's own, where one was and went.
+        Ok(kind.filter(|kind| kind != "noop"))
+    })
+}
+
+/// Which of an interface's qdiscs matter when one looks for what is ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Placed {
+    /// Our hierarchy.
+    Ours,
+    /// A clsact qdisc.
+    Clsact,
+}
+
+/// Where in the namespace they are, by the interface's index.
+pub(in super::super) fn placed(netlink: &mut Netlink) -> Result<Vec<(u32, Placed)>> {
+    netlink.dump("list qdiscs", &list(RTM_GETQDISC, 0, 0), |m| {
+        let (head, rest) = m.split(TCMSG)?;
+        let number = |at| u32_at(head, at).unwrap_or(0);
+        let kind = wire::find(&wire::attributes(rest)?, TCA_KIND).map(wire::text).unwrap_or_default();
+        let placed = match kind.as_str() {
+            "htb" if number(8) == HANDLE && number(12) == AT_ROOT => Placed::Ours,
+            "clsact" => Placed::Clsact,
+            _ => return Ok(None),
+        };
+        Ok(Some((number(4), placed)))
+    })
 }
 
 impl InForce {

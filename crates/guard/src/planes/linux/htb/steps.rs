@@ -87,10 +87,15 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
             Some(_) => {}
         }
         let queue = there.queues.get(&minor);
-        if let Some(other) = queue.filter(|q| q.kind != "bfifo") {
+        // A class in which something waits is served by its first priority until it is empty once (`prio_activity` of
+        // net/sched/sch_htb.c), which may be never: what waits goes.
+        let served_anew = there.classes.get(&minor).is_some_and(|found| found.class.prio != leaf.class.prio);
+        if let Some(other) = queue.filter(|q| q.kind != "bfifo" || served_anew) {
             steps.push(Step::RemoveQueue { minor, handle: other.handle });
         }
-        let is = |q: &super::FoundQueue| q.kind == "bfifo" && q.handle == queue_handle(minor) && q.limit == leaf.queue;
+        let is = |q: &super::FoundQueue| {
+            q.kind == "bfifo" && q.handle == queue_handle(minor) && q.limit == leaf.queue && !served_anew
+        };
         if !queue.is_some_and(is) {
             steps.push(Step::SetQueue { minor, bytes: leaf.queue });
         }

@@ -140,6 +140,23 @@ fn only_what_differs_is_changed() {
     assert_eq!(said(&wanted, Some(&sized)), ["remove the size table of qdisc 7a00:"]);
 }
 
+/// HTB serves a class in which something waits by the priority that it had when that began.
+#[test]
+fn with_another_priority_what_waits_goes() {
+    let before = in_force(&tree(&three()));
+    let mut told = three();
+    told.leaves[2].priority = 1;
+    let steps = difference(&tree(&told), Some(&before));
+    let minor = 4;
+    let [Step::SetClass { minor: 4, class }, Step::RemoveQueue { minor: 4, handle }, Step::SetQueue { minor: 4, .. }] =
+        steps.as_slice()
+    else {
+        panic!("{steps:?}")
+    };
+    assert_eq!((class.prio, *handle), (1, queue_handle(minor)));
+    assert_eq!(done(Some(before), &steps), Some(in_force(&tree(&told))));
+}
+
 #[test]
 fn what_others_did_to_it_is_put_right() {
     let wanted = tree(&three());

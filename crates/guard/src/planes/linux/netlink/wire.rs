@@ -24,6 +24,8 @@ pub mod flag {
     pub const REQUEST: u16 = 0x1;
     /// Say how it went.
     pub const ACK: u16 = 0x4;
+    /// Say what came of it also to who asked: for qdiscs, what there is.
+    pub const ECHO: u16 = 0x8;
     /// The answer changed while it was given: ask again.
     pub const INTERRUPTED: u16 = 0x10;
     /// All there is (NLM_F_ROOT | NLM_F_MATCH).

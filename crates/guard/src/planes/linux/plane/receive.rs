@@ -7,7 +7,7 @@ use vmio_model::policy::program::Hierarchy;
 
 use super::super::classifier::Receive;
 use super::super::{Device, Error, htb, ifb, links};
-use super::{Linux, Told, address, loaded, numbers, put};
+use super::{Linux, Told, address, numbers, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, HOST_NUMBER, Seated};
 use crate::planes::PlaneError;
 
@@ -16,7 +16,7 @@ const QUEUE_PACKETS: u32 = 1000;
 
 impl Linux {
     pub(super) fn receive(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<usize, PlaneError> {
-        let (uplink, hierarchy) = self.begin(&pool.key, compiled)?;
+        let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
@@ -27,24 +27,24 @@ impl Linux {
         let told = Told {
             uplink: uplink.clone(),
             at: at.clone(),
+            stage: None,
+            seats: pool.seats.clone(),
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
             tallies: self.pools.get(&pool.key).map(|told| told.tallies.clone()).unwrap_or_default(),
             order,
             tenants: BTreeMap::new(),
-            // With the IFB goes whatever hung there.
-            replaced: None,
         };
         self.pools.insert(pool.key.clone(), told);
-        let applied = put(&mut self.netlink, &at, &hierarchy, &numbers, self.takeover)?;
+        let applied = put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, self.takeover)?;
         let told = Receive {
             host: htb::classid(HOST_NUMBER),
             other: htb::classid(DEFAULT_NUMBER),
             through: at.index,
             classes: classes(&pool.seats, &self.own_addresses(&uplink)?),
         };
-        let led = loaded(&mut self.classifier)?.attach_receive(&mut self.netlink, &uplink, &told)?;
+        let led = self.past.loaded(&mut self.classifier)?.attach_receive(&mut self.netlink, &uplink, &told)?;
         Ok(made + applied.steps.len() + usize::from(led))
     }
 
@@ -53,6 +53,8 @@ impl Linux {
         if let Some(classifier) = &mut self.classifier {
             classifier.detach_receive(&mut self.netlink, &told.uplink)?;
         }
+        // With the IFB goes whatever hung there.
+        self.past.book.is_back(told.at.index)?;
         match ifb::remove(&mut self.netlink, &told.at.name) {
             // Ours is gone, and another's has its name.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
@@ -104,6 +106,8 @@ mod tests {
             class: "x".into(),
             number,
             interface: Some(interface),
+            holding: None,
+            pids: Vec::new(),
         }
     }
 

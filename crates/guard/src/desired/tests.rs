@@ -1,0 +1,173 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use vmio_model::facts::{Nic, Provenance, Subject};
+use vmio_model::holding::{Waits, Way};
+use vmio_model::policy::Links;
+
+use super::*;
+use crate::core::{Core, CoreError};
+use crate::planes::fake::Fake;
+use crate::planes::{Behind, Count};
+
+const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
+
+const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+max = \"40Mbit\"
+[[interface]]
+match = { name = \"tap*\" }
+class = \"gold\"
+[[interface]]
+match = { name = \"vnet0\" }
+class = \"gold\"
+rx_class = \"gold\"
+[[interface]]
+match = { vm = \"web\" }
+class = \"gold\"
+";
+
+fn policy(text: &str) -> Policy {
+    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
+}
+
+fn found(index: u32, name: &str, model: &str, backend: &str, way: Way) -> Found {
+    let from = Provenance::Transcript { name: "test".into() };
+    let nic = Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("g", "n"), from) };
+    let interface = Interface { index, name: name.into(), ..Interface::default() };
+    Found { nic: Some(nic), ways: [("eth0".to_owned(), way)].into(), pids: vec![7], ..interface.into() }
+}
+
+fn held(index: u32, way: Way) -> Found {
+    found(index, &format!("tap{index}"), "virtio-net", "tap", way)
+}
+
+/// `vhost-user` passes no queue of this kernel.
+fn lost(index: u32, name: &str) -> Found {
+    found(index, name, "virtio-net", "vhost-user", OPEN)
+}
+
+fn start(text: &str, there: Vec<Found>) -> Result<Core<Fake>, CoreError> {
+    Core::start(Fake::new(Abilities::HTB), policy(text), there)
+}
+
+/// Of the pool of what guests send: each member, where its excess waits, and its tap's send buffer.
+fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<Waits>, Option<u32>)> {
+    let status = core.status().unwrap();
+    let one = |m: &crate::core::MemberStatus| {
+        (m.name.clone(), m.held.as_ref().map(|h| h.waits), m.held.as_ref().and_then(|h| h.send_buffer_bytes))
+    };
+    status[0].members.iter().map(one).collect()
+}
+
+#[test]
+fn each_interface_is_held_as_its_card_and_way_allow() {
+    let bare = Found::from(Interface { index: 3, name: "tap3".into(), ..Interface::default() });
+    let there = vec![held(1, OPEN), found(2, "tap2", "e1000", "tap", OPEN), bare];
+    let mut core = start(POLICY, there).unwrap();
+    let wanted = [
+        ("host", None, None),
+        ("tap1", Some(Waits::Held), Some(50_000)),
+        ("tap2", Some(Waits::Queued), None),
+        ("tap3", Some(Waits::Queued), None),
+        ("default", None, None),
+    ];
+    assert_eq!(shown(&mut core), wanted.map(|(name, waits, bytes)| (name.to_owned(), waits, bytes)));
+    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    // As the limit changes, so does the buffer: 10 ms of it. What may go beyond its maximum may have all.
+    core.reload(policy(&POLICY.replace("40Mbit", "80Mbit"))).unwrap();
+    assert_eq!(shown(&mut core)[1].2, Some(100_000));
+    core.reload(policy(&POLICY.replace("40Mbit\"", "40Mbit\"\nover_max = true"))).unwrap();
+    assert_eq!(shown(&mut core)[1].2, Some(125_000));
+}
+
+#[test]
+fn one_that_must_be_held_behind_itself_takes_the_pool_along() {
+    let mut core = start(POLICY, vec![held(1, OPEN), held(2, FIREWALL)]).unwrap();
+    assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+    core.see(vec![held(1, OPEN)]).unwrap();
+    assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+    // The switch of the bridge's firewall is thrown while all runs.
+    core.see(vec![held(1, FIREWALL)]).unwrap();
+    assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+}
+
+/// What the host uses is not the guests', whose queues stand elsewhere.
+#[test]
+fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
+    let mut core = start(POLICY, vec![held(1, FIREWALL)]).unwrap();
+    let key = PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx };
+    let stage = |core: &mut Core<Fake>| core.plane().limits(&key).unwrap().stage.unwrap();
+    assert_eq!(stage(&mut core), 100_000_000, "nothing is known yet");
+    let period = Duration::from_millis(10);
+    let mut counts = [Count::default(); 3];
+    for wanted in [100_000_000, 89_843_750, 89_843_750] {
+        core.plane().count(&key, counts.to_vec());
+        core.tick(period).unwrap();
+        assert_eq!(stage(&mut core), wanted);
+        // 10 Mbit/s of the host, and all that the guest can have.
+        counts[0].passed_bytes += 12_500;
+        counts[1] = Count { passed_bytes: counts[1].passed_bytes + 50_000, waiting_bytes: 9000, ..counts[1] };
+    }
+    let status = &core.status().unwrap()[0];
+    assert_eq!(status.stage, Some((89_843_750, Behind::default())));
+    core.see(vec![held(1, OPEN)]).unwrap();
+    assert_eq!(core.status().unwrap()[0].stage, None);
+}
+
+#[test]
+fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
+    let web = Found { interface: Interface { vms: vec!["web".into()], ..lost(9, "v9").interface }, ..lost(9, "v9") };
+    let there = vec![lost(1, "vnet0"), web, held(2, OPEN)];
+    let Err(CoreError::Refused(refusal)) = start(POLICY, there.clone()) else { panic!("it cannot be held") };
+    let [one, two, three] = refusal.0.as_slice() else { panic!("{refusal}") };
+    for (said, wanted) in [
+        (one, ["guard.toml:9:9: vnet0 cannot", "class gold", "guest_tx", "another process", "allow_unenforced"]),
+        (two, ["v9 (vm:web) cannot", "guard.toml:13", "guest_tx", "another process", "allow_unenforced"]),
+        (three, ["guard.toml:9:9: vnet0 cannot", "class gold", "guest_rx", "another process", "allow_unenforced"]),
+    ] {
+        assert!(wanted.iter().all(|word| said.contains(word)), "{said}");
+    }
+    // Admitted, it is noted, shown, and in nobody's way.
+    let mut core = start(&format!("[guard]\nallow_unenforced = true\n{POLICY}"), there).unwrap();
+    assert_eq!(core.desired().notes.len(), 3, "{:?}", core.desired().notes);
+    let names: Vec<_> = shown(&mut core).into_iter().map(|(name, waits, _)| (name, waits)).collect();
+    let wanted = [
+        ("host", None),
+        ("tap2", Some(Waits::Held)),
+        ("default", None),
+        ("vnet0", Some(Waits::None)),
+        ("v9", Some(Waits::None)),
+    ];
+    assert_eq!(names, wanted.map(|(name, waits)| (name.to_owned(), waits)));
+    let status = core.status().unwrap();
+    let last = status[0].members.last().unwrap();
+    assert_eq!((last.min_effective_bps, last.limit_bps), (0, None));
+    assert_eq!(status[1].members.last().unwrap().name, "vnet0", "what it receives is not limited either");
+}
+
+#[test]
+fn a_guest_that_comes_later_takes_nobodys_limits_off() {
+    // What a pattern happens to match is noted even when the policy comes.
+    let mut core = start(POLICY, vec![lost(1, "tap1"), held(2, OPEN)]).unwrap();
+    assert_eq!(core.desired().notes.len(), 1, "{:?}", core.desired().notes);
+    assert!(core.desired().notes[0].contains("it is not limited"), "{:?}", core.desired().notes);
+    core.see(vec![lost(3, "vnet0"), held(2, OPEN), held(4, OPEN)]).unwrap();
+    let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["host", "tap2", "tap4", "default", "vnet0"]);
+    // The next policy is told of it by name.
+    let before = core.desired().clone();
+    assert!(matches!(core.reload(policy(POLICY)), Err(CoreError::Refused(_))));
+    assert_eq!(*core.desired(), before);
+}
+
+#[test]
+fn where_nothing_is_received_by_anybody_that_is_said_of_the_pool() {
+    let plane = Fake::new(Abilities { receive: false, ..Abilities::HTB });
+    let refused = Core::start(plane, policy(POLICY), vec![found(1, "vnet0", "virtio-net", "tap", OPEN)]).err().unwrap();
+    assert!(refused.to_string().contains("leave rx_class out"), "{refused}");
+}

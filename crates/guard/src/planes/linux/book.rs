@@ -1,0 +1,247 @@
+//! What cannot be found by looking, written down before it is done: another's qdisc that is replaced, a clsact qdisc that
+//! was made, and that something is in force at all, without which nothing of it would be missed.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use vmio_node::ledger::EntryId;
+
+use super::htb::Foreign;
+use super::{Device, Error, Result};
+use crate::keep::{Keep, KeepError, Keeper};
+
+/// The part of the guard's ledger.
+const PART: &str = "linux";
+/// The thread's network namespace (namespaces(7)).
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum What {
+    /// Something is in force; where links are pinned, if they are.
+    Begun { pins: Option<String> },
+    /// Another's qdisc had to go.
+    Replaced { device: Device, foreign: Foreign },
+    /// There was no clsact qdisc.
+    Clsact { device: Device },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    /// Inode of the network namespace that it speaks of.
+    namespace: u64,
+    what: What,
+}
+
+/// What is known of an interface, and by which entries.
+#[derive(Debug)]
+struct Known<T> {
+    ids: Vec<EntryId>,
+    device: Device,
+    what: T,
+}
+
+/// The part of the ledger that speaks of the thread's network namespace. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Book(Arc<Mutex<Pages>>);
+
+#[derive(Debug)]
+struct Pages {
+    keep: Keep,
+    namespace: u64,
+    begun: Vec<(EntryId, Option<String>)>,
+    /// By the interface's index.
+    replaced: BTreeMap<u32, Known<Foreign>>,
+    clsacts: BTreeMap<u32, Known<()>>,
+}
+
+impl Book {
+    /// # Errors
+    /// When the ledger makes no sense.
+    pub(super) fn open(keeper: &Keeper) -> Result<Book> {
+        let keep = keeper.part(PART);
+        let stat = rustix::fs::stat(NAMESPACE).map_err(|e| Error::Refused {
+            what: format!("look at {NAMESPACE}"),
+            source: e.into(),
+            said: String::new(),
+        })?;
+        let (begun, replaced, clsacts) = Default::default();
+        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts };
+        let live: Vec<(EntryId, Entry)> = pages.keep.live()?;
+        for (id, entry) in live.into_iter().filter(|(_, entry)| entry.namespace == stat.st_ino) {
+            match entry.what {
+                What::Begun { pins } => pages.begun.push((id, pins)),
+                What::Replaced { device, foreign } => enter(&mut pages.replaced, id, device, foreign),
+                What::Clsact { device } => enter(&mut pages.clsacts, id, device, ()),
+            }
+        }
+        Ok(Book(Arc::new(Mutex::new(pages))))
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn namespace(&self) -> u64 {
+        self.pages().namespace
+    }
+
+    /// Whether something is in force, as far as it was written down.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.pages().begun.is_empty()
+    }
+
+    /// Where links were pinned.
+    pub(super) fn pins(&self) -> Option<String> {
+        self.pages().begun.iter().rev().find_map(|(_, pins)| pins.clone())
+    }
+
+    /// Before the first change.
+    pub(super) fn begin(&self, pins: Option<String>) -> Result<()> {
+        let mut pages = self.pages();
+        if pages.begun.last().is_some_and(|(_, before)| *before == pins) {
+            return Ok(());
+        }
+        let id = pages.record(What::Begun { pins: pins.clone() })?;
+        pages.begun.push((id, pins));
+        Ok(())
+    }
+
+    /// Nothing is in force any more.
+    pub(super) fn end(&self) -> Result<()> {
+        let mut pages = self.pages();
+        let ids = pages.begun.iter().map(|(id, _)| *id).collect();
+        pages.strike(ids)?;
+        pages.begun.clear();
+        Ok(())
+    }
+
+    /// Before another's qdisc is replaced.
+    pub(super) fn replace(&self, device: &Device, foreign: &Foreign) -> Result<()> {
+        let mut pages = self.pages();
+        let id = pages.record(What::Replaced { device: device.clone(), foreign: foreign.clone() })?;
+        let before = pages.replaced.remove(&device.index).map(|known| known.ids).unwrap_or_default();
+        enter(&mut pages.replaced, id, device.clone(), foreign.clone());
+        pages.strike(before)
+    }
+
+    /// What was replaced at the interface of that index, and what that was called then.
+    pub(super) fn replaced(&self, index: u32) -> Option<(Device, Foreign)> {
+        self.pages().replaced.get(&index).map(|known| (known.device.clone(), known.what.clone()))
+    }
+
+    /// Interfaces at which something was replaced.
+    pub(super) fn replaced_at(&self) -> Vec<Device> {
+        self.pages().replaced.values().map(|known| known.device.clone()).collect()
+    }
+
+    /// It is back, or its interface is gone.
+    pub(super) fn is_back(&self, index: u32) -> Result<()> {
+        let mut pages = self.pages();
+        let ids = pages.replaced.get(&index).map(|known| known.ids.clone()).unwrap_or_default();
+        pages.strike(ids)?;
+        pages.replaced.remove(&index);
+        Ok(())
+    }
+
+    /// Before a clsact qdisc is made.
+    pub(super) fn make_clsact(&self, device: &Device) -> Result<()> {
+        let mut pages = self.pages();
+        if pages.clsacts.get(&device.index).is_some_and(|known| known.device == *device) {
+            return Ok(());
+        }
+        let id = pages.record(What::Clsact { device: device.clone() })?;
+        let before = pages.clsacts.remove(&device.index).map(|known| known.ids).unwrap_or_default();
+        enter(&mut pages.clsacts, id, device.clone(), ());
+        pages.strike(before)
+    }
+
+    /// What the interface was called whose clsact qdisc was made, where it was.
+    pub(super) fn made_clsact(&self, index: u32) -> Option<Device> {
+        self.pages().clsacts.get(&index).map(|known| known.device.clone())
+    }
+
+    /// Interfaces whose clsact qdisc was made.
+    pub(super) fn clsacts(&self) -> Vec<Device> {
+        self.pages().clsacts.values().map(|known| known.device.clone()).collect()
+    }
+
+    /// It is off, gone with its interface, or others' by now.
+    pub(super) fn no_clsact(&self, index: u32) -> Result<()> {
+        let mut pages = self.pages();
+        let ids = pages.clsacts.get(&index).map(|known| known.ids.clone()).unwrap_or_default();
+        pages.strike(ids)?;
+        pages.clsacts.remove(&index);
+        Ok(())
+    }
+}
+
+impl Pages {
+    fn record(&self, what: What) -> std::result::Result<EntryId, KeepError> {
+        self.keep.record(&Entry { namespace: self.namespace, what })
+    }
+
+    fn strike(&self, ids: Vec<EntryId>) -> Result<()> {
+        ids.into_iter().try_for_each(|id| self.keep.strike(id)).map_err(Error::from)
+    }
+}
+
+/// The last that was said of an interface counts; a crash may have left more.
+fn enter<T>(known: &mut BTreeMap<u32, Known<T>>, id: EntryId, device: Device, what: T) {
+    let mut ids = known.remove(&device.index).map(|known| known.ids).unwrap_or_default();
+    ids.push(id);
+    known.insert(device.index, Known { ids, device, what });
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn device(index: u32) -> Device {
+        Device { index, name: format!("e{index}") }
+    }
+
+    #[test]
+    fn what_was_written_is_handed_on_until_it_is_undone() {
+        let dir = tempfile::tempdir().unwrap();
+        let foreign = |handle| Foreign { kind: "fq".into(), handle, options: None, sizes: None, lost: None };
+        {
+            let book = Book::open(&Keeper::open(dir.path()).unwrap()).unwrap();
+            assert!(!book.has_begun());
+            book.begin(None).unwrap();
+            book.begin(Some("/pins".into())).unwrap();
+            book.replace(&device(1), &foreign(1)).unwrap();
+            book.replace(&device(1), &foreign(2)).unwrap();
+            book.replace(&device(2), &foreign(3)).unwrap();
+            book.make_clsact(&device(1)).unwrap();
+            book.make_clsact(&device(1)).unwrap();
+            book.is_back(2).unwrap();
+        }
+        let keeper = Keeper::open(dir.path()).unwrap();
+        let book = Book::open(&keeper).unwrap();
+        assert!(book.has_begun());
+        assert_eq!(book.pins().as_deref(), Some("/pins"));
+        assert_eq!(book.replaced(1), Some((device(1), foreign(2))));
+        assert_eq!((book.replaced(2), book.made_clsact(1)), (None, Some(device(1))));
+        assert_eq!(keeper.part(PART).live::<Entry>().unwrap().len(), 4);
+        book.end().unwrap();
+        book.is_back(1).unwrap();
+        book.no_clsact(1).unwrap();
+        assert_eq!(keeper.part(PART).live::<Entry>().unwrap().len(), 0);
+    }
+
+    /// What stands in the ledger of another namespace says nothing of interfaces of the same index here.
+    #[test]
+    fn another_namespaces_entries_are_left_alone() {
+        let keeper = Keeper::memory();
+        let entry = Entry { namespace: 1, what: What::Clsact { device: device(1) } };
+        keeper.part(PART).record(&entry).unwrap();
+        let book = Book::open(&keeper).unwrap();
+        assert_eq!(book.made_clsact(1), None);
+        book.no_clsact(1).unwrap();
+        book.end().unwrap();
+        assert_eq!(keeper.part(PART).live::<Entry>().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,140 @@
+//! Filters of clsact: which are ours, whoever made them. A program of ours has a handle that is nobody else's, and what
+//! leads packets on has a word in its action that is (TCA_ACT_COOKIE, Linux 4.11); so an owner finds what the one before it
+//! has left, and puts its own exactly in the place (include/uapi/linux/pkt_cls.h, net/sched/cls_bpf.c, cls_u32.c).
+
+use super::super::htb;
+use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
+use super::super::netlink::{Change, Netlink};
+use super::super::{Device, Error, Result};
+use super::attach::Point;
+
+pub(super) const RTM_NEWTFILTER: u16 = 44;
+const RTM_DELTFILTER: u16 = 45;
+const RTM_GETTFILTER: u16 = 46;
+/// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
+pub(super) const INGRESS: u32 = 0xffff_fff2;
+pub(super) const EGRESS: u32 = 0xffff_fff3;
+const HOOKS: [u32; 2] = [INGRESS, EGRESS];
+/// ETH_P_ALL, as it goes over the wire.
+const EVERYTHING: u16 = 3u16.to_be();
+/// Handles of our programs, with the point's number: `vmi` in ASCII.
+const HANDLE: u32 = 0x766d_6900;
+/// What the actions of those that lead say, with the point's number behind it.
+const COOKIE: &[u8] = b"vmio guard";
+
+pub(super) const TCA_KIND: u16 = 1;
+pub(super) const TCA_OPTIONS: u16 = 2;
+pub(super) const TCA_U32_ACT: u16 = 7;
+pub(super) const TCA_ACT_OPTIONS: u16 = 2;
+pub(super) const TCA_ACT_COOKIE: u16 = 6;
+pub(super) const TCA_MIRRED_PARMS: u16 = 2;
+/// The bits of a filter's handle in which cls_u32 numbers filters; the others number its tables.
+const U32_NODE: u32 = 0xfff;
+
+/// A filter that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) parent: u32,
+    pub(super) preference: u16,
+    handle: u32,
+    pub(super) whose: Whose,
+}
+
+/// Whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// A program of ours.
+    Program(Point),
+    /// Behind one, it leads packets to an interface of that index.
+    Lead(Point, u32),
+    Another,
+}
+
+/// The handle of a point's program.
+pub(super) fn handle(point: Point) -> u32 {
+    HANDLE | point as u32
+}
+
+/// What the action says that leads on behind a point's program.
+pub(super) fn cookie(point: Point) -> Vec<u8> {
+    [COOKIE, &[point as u8]].concat()
+}
+
+/// Those at a hook of an interface; none where there is no such hook.
+pub(super) fn list(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<Vec<Found>> {
+    let request = Request::new(RTM_GETTFILTER, flag::DUMP, &htb::tcmsg(device.index, 0, parent), Attributes::new());
+    netlink.dump(&format!("list filters of {device}"), &request, |m| found(m, parent))
+}
+
+/// Those at all hooks of an interface.
+pub(super) fn all(netlink: &mut Netlink, device: &Device) -> Result<Vec<Found>> {
+    let mut all = Vec::new();
+    for parent in HOOKS {
+        all.extend(list(netlink, device, parent)?);
+    }
+    Ok(all)
+}
+
+/// Takes one off that is ours. Gone already is as good.
+pub(super) fn remove(netlink: &mut Netlink, device: &Device, found: &Found) -> Result<()> {
+    let (kind, what) = match found.whose {
+        Whose::Program(_) => ("bpf", "remove the classifier from"),
+        Whose::Lead(..) => ("u32", "end leading what arrives at"),
+        Whose::Another => return Ok(()),
+    };
+    let mut fixed = place(device, found.parent, found.preference);
+    // Of a preference that is ours alone the whole row goes, with its table.
+    if let Whose::Program(_) = found.whose {
+        fixed[8..12].copy_from_slice(&found.handle.to_ne_bytes());
+    }
+    let request = Request::new(RTM_DELTFILTER, 0, &fixed, Attributes::new().with_text(TCA_KIND, kind));
+    match netlink.change(&[Change { what: format!("{what} {device}"), request }]) {
+        Err(Error::Refused { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EINVAL)) =>
+        {
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// `struct tcmsg`, with preference and protocol in its last number.
+pub(super) fn place(device: &Device, parent: u32, preference: u16) -> [u8; htb::TCMSG] {
+    let mut fixed = htb::tcmsg(device.index, 0, parent);
+    let info = u32::from(preference) << 16 | u32::from(EVERYTHING);
+    fixed[16..].copy_from_slice(&info.to_ne_bytes());
+    fixed
+}
+
+fn found(message: &Message<'_>, parent: u32) -> std::result::Result<Option<Found>, Malformed> {
+    let (head, rest) = message.split(htb::TCMSG)?;
+    let number = |at| u32_at(head, at).unwrap_or(0);
+    let (handle, info) = (number(8), number(16));
+    let attributes = wire::attributes(rest)?;
+    let kind = wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default();
+    // The head of a row of filters, and a table of cls_u32, are no filters.
+    if handle == 0 || (kind == "u32" && handle & U32_NODE == 0) {
+        return Ok(None);
+    }
+    let whole = (info & 0xffff) as u16 == EVERYTHING;
+    let options = wire::find(&attributes, TCA_OPTIONS).unwrap_or_default();
+    let whose = match kind.as_str() {
+        "bpf" if whole => Point::ALL.into_iter().find(|p| self::handle(*p) == handle).map(Whose::Program),
+        "u32" if whole => lead(options)?,
+        _ => None,
+    };
+    Ok(Some(Found { parent, preference: (info >> 16) as u16, handle, whose: whose.unwrap_or(Whose::Another) }))
+}
+
+/// What the first action of a filter of cls_u32 says, if it is one of ours.
+fn lead(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
+    let inside = |bytes: &[u8], kind| -> std::result::Result<Vec<u8>, Malformed> {
+        Ok(wire::find(&wire::attributes(bytes)?, kind).unwrap_or_default().to_vec())
+    };
+    let action = inside(&inside(options, TCA_U32_ACT)?, 1)?;
+    let said = inside(&action, TCA_ACT_COOKIE)?;
+    let Some(point) = Point::ALL.into_iter().find(|p| cookie(*p) == said) else { return Ok(None) };
+    // `ifindex` of struct tc_mirred.
+    let to = u32_at(&inside(&inside(&action, TCA_ACT_OPTIONS)?, TCA_MIRRED_PARMS)?, 24);
+    Ok(to.map(|to| Whose::Lead(point, to)))
+}

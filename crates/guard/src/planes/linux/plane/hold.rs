@@ -1,0 +1,310 @@
+//! The send buffers of the taps that are to be held, kept in force by a thread of their own: a look at another process takes
+//! half a millisecond, and two seconds where that process is hostile or the host in trouble, which the guard's loop must not
+//! wait for. The thread is told what is to be held and says what is; it is in the network namespace of the plane.
+//!
+//! What is set is in the ledger before it is set, under `taps`. Whoever opens the plane next gets it from there: what is
+//! still wanted stays in force, all else is put back.
+//!
+//! **What is looked at again**: a hypervisor restarts, a guest's driver switches queues on that were not set. Each tap is
+//! looked at once a second, or where there are many as seldom as costs 2 % of a processor's time; and at once when something
+//! else is wanted of it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use vmio_model::policy::Direction;
+use vmio_node::ledger::EntryId;
+
+use super::super::Device;
+use super::super::tap::{self, Held, Undone};
+use crate::desired::Desired;
+use crate::keep::{Keep, Keeper};
+use crate::planes::PlaneError;
+
+/// How often each tap is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// The time between two looks is so many times what a look took.
+const REST: u32 = 50;
+
+/// A tap that is to be held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    device: Device,
+    /// Who may have it open.
+    pids: Vec<u32>,
+    bytes: u32,
+}
+
+/// By index.
+type All = BTreeMap<u32, Wanted>;
+/// By index: what is in force, or why nothing is.
+type Seen = BTreeMap<u32, Result<u32, String>>;
+
+enum Asked {
+    Hold(All),
+    Undo(SyncSender<Vec<String>>),
+}
+
+/// A hold on the thread. Dropped, it ends the thread and leaves in force what is.
+#[derive(Debug)]
+pub(super) struct Taps {
+    keeper: Keeper,
+    namespace: u64,
+    /// `None` before anything was told.
+    told: Option<All>,
+    seen: Arc<Mutex<Seen>>,
+    ended: Arc<AtomicBool>,
+    /// Started when the first tap is to be held, or one is in the ledger.
+    thread: Option<(Sender<Asked>, JoinHandle<()>)>,
+}
+
+impl Taps {
+    /// With what the ledger has of this network namespace; nothing is touched yet.
+    pub(super) fn new(keeper: Keeper, namespace: u64) -> Taps {
+        let (told, seen, ended) = Default::default();
+        Taps { keeper, namespace, told, seen, ended, thread: None }
+    }
+
+    /// What is to be held from now on, of all that is desired; the rest is put back. Does not wait for it.
+    pub(super) fn hold(&mut self, desired: &Desired) -> Result<(), PlaneError> {
+        let sending = desired.pools.iter().filter(|pool| pool.key.direction == Direction::GuestTx);
+        let wanted: All = sending
+            .flat_map(|pool| &pool.seats)
+            .filter_map(|seat| {
+                let (interface, holding) = (seat.interface.as_ref()?, seat.holding.as_ref()?);
+                let device = Device { index: interface.index, name: interface.name.clone() };
+                let bytes = holding.send_buffer_bytes?;
+                Some((interface.index, Wanted { device, pids: seat.pids.clone(), bytes }))
+            })
+            .collect();
+        if self.told.as_ref() == Some(&wanted) && (self.runs() || wanted.is_empty()) {
+            return Ok(());
+        }
+        let before = self.told.take().unwrap_or_default();
+        lock(&self.seen).retain(|index, _| wanted.get(index) == before.get(index));
+        if !wanted.is_empty() || self.runs() || !self.entries()?.is_empty() {
+            self.ask(Asked::Hold(wanted.clone()))?;
+        }
+        self.told = Some(wanted);
+        Ok(())
+    }
+
+    /// What is in force at a tap that is to be held, or why nothing is.
+    pub(super) fn seen(&self, index: u32) -> Result<u32, String> {
+        let seen = lock(&self.seen).get(&index).cloned();
+        seen.unwrap_or_else(|| Err("its tap's send buffer is about to be set".to_owned()))
+    }
+
+    /// Puts all back, also what the ledger has of others before.
+    pub(super) fn undo(&mut self) -> Result<(), PlaneError> {
+        self.told = None;
+        lock(&self.seen).clear();
+        if !self.runs() && self.entries()?.is_empty() {
+            return Ok(());
+        }
+        let (tell, told) = mpsc::sync_channel(1);
+        self.ask(Asked::Undo(tell))?;
+        let stays = told.recv().map_err(|_| gone())?;
+        if stays.is_empty() { Ok(()) } else { Err(PlaneError(stays.join("\n"))) }
+    }
+
+    fn entries(&self) -> Result<Entries, PlaneError> {
+        let live = self.keeper.part(PART).live::<Entry>().map_err(|e| PlaneError(e.to_string()))?;
+        let mut entries = Entries::new();
+        for (id, Entry { held, .. }) in live.into_iter().filter(|(_, entry)| entry.namespace == self.namespace) {
+            entries.entry(held.index).or_default().push((id, held));
+        }
+        Ok(entries)
+    }
+
+    fn runs(&self) -> bool {
+        self.thread.as_ref().is_some_and(|(_, thread)| !thread.is_finished())
+    }
+
+    fn ask(&mut self, what: Asked) -> Result<(), PlaneError> {
+        if !self.runs() {
+            let (keep, namespace, held) = (self.keeper.part(PART), self.namespace, self.entries()?);
+            let (ask, asked) = mpsc::channel();
+            let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
+            let mut turn = Turn { keep, namespace, held, wanted: All::new(), seen, ended };
+            let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
+            let thread = thread.map_err(|e| PlaneError(format!("cannot start the thread that holds taps: {e}")))?;
+            self.thread = Some((ask, thread));
+        }
+        let (ask, _) = self.thread.as_ref().ok_or_else(gone)?;
+        ask.send(what).map_err(|_| gone())
+    }
+}
+
+impl Drop for Taps {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some((ask, thread)) = self.thread.take() {
+            drop(ask);
+            // It panicked: there is nothing left of it to wait for.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the ledger calls it.
+const PART: &str = "taps";
+
+/// By index, in the order in which they were written down: a later one replaces those before.
+type Entries = BTreeMap<u32, Vec<(EntryId, Held)>>;
+
+/// As it is written down: with the inode of the network namespace that it is in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    namespace: u64,
+    held: Held,
+}
+
+fn gone() -> PlaneError {
+    PlaneError("the thread that holds taps has ended".to_owned())
+}
+
+fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Turn {
+    keep: Keep,
+    namespace: u64,
+    held: Entries,
+    wanted: All,
+    seen: Arc<Mutex<Seen>>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Turn {
+    fn run(&mut self, asked: &Receiver<Asked>) {
+        let mut rest = Duration::ZERO;
+        loop {
+            match asked.recv_timeout(rest) {
+                Ok(Asked::Hold(wanted)) => self.wanted = wanted,
+                Ok(Asked::Undo(tell)) => {
+                    self.wanted.clear();
+                    let _ = tell.send(self.release());
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let began = Instant::now();
+            // What stays is tried again at the next look, and told when somebody asks for it.
+            let _ = self.release();
+            for wanted in self.wanted.clone().into_values() {
+                if self.ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                let index = wanted.device.index;
+                let in_force = self.look(&wanted);
+                lock(&self.seen).insert(index, in_force);
+            }
+            rest = LOOK.max(began.elapsed().saturating_mul(REST));
+        }
+    }
+
+    /// Puts back what is not wanted any more; what stays, and why.
+    fn release(&mut self) -> Vec<String> {
+        let gone: Vec<u32> = self.held.keys().filter(|index| !self.wanted.contains_key(index)).copied().collect();
+        gone.into_iter().filter_map(|index| self.put_back(index).err()).collect()
+    }
+
+    /// Puts a tap back as it was, and strikes it out.
+    fn put_back(&mut self, index: u32) -> Result<(), String> {
+        let Some(entries) = self.held.get(&index).cloned() else { return Ok(()) };
+        // Where a change was cut off, one before the last may be in force.
+        for (id, held) in entries.iter().rev() {
+            match tap::undo(held).map_err(|e| e.to_string())? {
+                Undone::Restored | Undone::Gone | Undone::Others(_) => self.strike(*id, index)?,
+                Undone::Except(off) => {
+                    return Err(format!(
+                        "tap {}: {off} of its queues keep a send buffer of {} bytes, since its guest has switched them off; \
+                         undo again when they are on, or when the guest has ended",
+                        held.interface, held.bytes
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn strike(&mut self, id: EntryId, index: u32) -> Result<(), String> {
+        self.keep.strike(id).map_err(|e| e.to_string())?;
+        if let Some(entries) = self.held.get_mut(&index) {
+            entries.retain(|(other, _)| *other != id);
+            if entries.is_empty() {
+                self.held.remove(&index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has a tap held: what is in force there.
+    fn look(&mut self, wanted: &Wanted) -> Result<u32, String> {
+        let index = wanted.device.index;
+        let entries = self.held.get(&index).cloned().unwrap_or_default();
+        // The last one, but where a change was cut off.
+        let mut in_force = None;
+        for (_, held) in entries.iter().rev() {
+            if tap::in_force(held).map_err(|e| e.to_string())? {
+                in_force = Some(held);
+                break;
+            }
+        }
+        let Some(last) = in_force.or(entries.last().map(|(_, held)| held)) else { return self.begin(wanted) };
+        if in_force.is_none() {
+            // Another process may have it by now, or another tap its index.
+            if tap::find(&wanted.device, &[last.process.pid]).map_err(|e| e.to_string())? != Some(last.process) {
+                self.put_back(index)?;
+                return self.begin(wanted);
+            }
+            if last.bytes == wanted.bytes {
+                return self.set(index, last);
+            }
+        } else if last.bytes == wanted.bytes {
+            return self.settle(index, last);
+        }
+        let next = last.resized(wanted.bytes).map_err(|e| e.to_string())?;
+        self.record(&next)?;
+        self.set(index, &next)
+    }
+
+    fn begin(&mut self, wanted: &Wanted) -> Result<u32, String> {
+        let process = tap::find(&wanted.device, &wanted.pids).map_err(|e| e.to_string())?;
+        let process = process.ok_or_else(|| {
+            "no process of its guest that is known holds its tap, so its send buffer cannot be set".to_owned()
+        })?;
+        let held = tap::plan(&wanted.device, process, wanted.bytes).map_err(|e| e.to_string())?;
+        self.record(&held)?;
+        self.set(wanted.device.index, &held)
+    }
+
+    fn record(&mut self, held: &Held) -> Result<(), String> {
+        let entry = Entry { namespace: self.namespace, held: held.clone() };
+        let id = self.keep.record(&entry).map_err(|e| e.to_string())?;
+        self.held.entry(held.index).or_default().push((id, held.clone()));
+        Ok(())
+    }
+
+    /// Sets what is written down. Where that fails, what is written down before it stays, too.
+    fn set(&mut self, index: u32, held: &Held) -> Result<u32, String> {
+        tap::hold(held).map_err(|e| e.to_string())?;
+        self.settle(index, held)
+    }
+
+    /// This one is in force: no other is needed any more.
+    fn settle(&mut self, index: u32, held: &Held) -> Result<u32, String> {
+        let others = self.held.get(&index).into_iter().flatten().filter(|(_, other)| other != held);
+        for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.strike(id, index)?;
+        }
+        Ok(held.bytes)
+    }
+}

@@ -1,0 +1,223 @@
+//! Guests that must be held behind their own interfaces: the pool's hierarchy stands on an IFB through which all its
+//! interfaces' packets are led, where each is still charged to its tap, and they share there exactly as on an uplink. The
+//! uplink has three leaves: `host`, `default`, and one for all that was in the IFB, which is to find no queue there:
+//! the loop keeps the IFB's root at what the others leave (`vmio_model::control`).
+
+use vmio_model::control::InForce;
+use vmio_model::policy::pool::Who;
+use vmio_model::policy::program::{Hierarchy, Leaf};
+
+use super::super::{Device, Error, counters, htb, ifb};
+use super::{Linux, Told, put};
+use crate::desired::{DEFAULT_NUMBER, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, Seated};
+use crate::planes::{Behind, PlaneError};
+
+/// Packets that the IFB's own queue holds, which nothing waits in while the pool's are there.
+const QUEUE_PACKETS: u32 = 1000;
+/// What the leaf of what was in the IFB is called at the uplink.
+const GUESTS: &str = "guests";
+/// Of the uplink's rate they have at least this part as their own, as the loop lets the IFB always have.
+const LEAST_PART: u64 = 50;
+
+/// The stage of a pool that is in force.
+#[derive(Debug, Clone)]
+pub(super) struct Stage {
+    /// Where the pool's queues are.
+    pub(super) ifb: Device,
+    /// What the uplink has in the place of them, as it is in force.
+    pub(super) at_uplink: Hierarchy,
+    /// Of what was in the IFB, at the uplink.
+    pub(super) behind: Behind,
+    /// Packets dropped there, as the kernel counted them last.
+    last_dropped: u32,
+}
+
+impl Linux {
+    /// Makes the IFB of a pool that needs one, with its queues; `None` of others. Nothing is led there yet.
+    pub(super) fn stage(
+        &mut self,
+        pool: &DesiredPool,
+        uplink: &Device,
+        compiled: &Hierarchy,
+        hierarchy: &Hierarchy,
+    ) -> Result<(Option<Stage>, usize), PlaneError> {
+        if !pool.is_staged() {
+            return Ok((None, 0));
+        }
+        let before = self.pools.get(&pool.key);
+        let same = before.filter(|told| told.compiled == *compiled).and_then(|told| told.stage.as_ref());
+        let at_uplink = same.map_or_else(|| uplinks(compiled, &pool.seats), |stage| stage.at_uplink.clone());
+        let counted = before.and_then(|told| told.stage.as_ref());
+        let (behind, last_dropped) = counted.map_or_else(Default::default, |s| (s.behind, s.last_dropped));
+        let had = counted.is_some();
+        let sent = self.netlink.changes();
+        let ifb = ifb::make(&mut self.netlink, &name(uplink), &format!("what guests send to {uplink}"), QUEUE_PACKETS)?;
+        let made = usize::from(self.netlink.changes() != sent);
+        let done = super::numbers(&pool.seats)
+            .and_then(|numbers| put(&mut self.netlink, &self.past.book, &ifb, hierarchy, &numbers, self.takeover));
+        match done {
+            Ok(applied) => Ok((Some(Stage { ifb, at_uplink, behind, last_dropped }), made + applied.steps.len())),
+            Err(error) => {
+                if !had {
+                    // The error that led here says more than one that follows from it.
+                    let _ = ifb::remove(&mut self.netlink, &ifb.name);
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Removes the IFB of an uplink, with what waits in it; gone already is as good.
+    pub(super) fn stage_no_more(&mut self, uplink: &Device) -> Result<(), Error> {
+        match ifb::remove(&mut self.netlink, &name(uplink)) {
+            // Ours is gone, and another's has its name.
+            Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Sets what the uplink of a staged pool has, as the loop found it.
+    pub(super) fn adjust_behind(&mut self, key: &crate::desired::PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+        let takeover = self.takeover;
+        let told = self.told(key)?;
+        let Some(stage) = &told.stage else { return Ok(()) };
+        let mut hierarchy = uplinks(&told.compiled, &told.seats);
+        hierarchy.rate_bps = limits.root;
+        // The first member is the host, the last one all that nobody knows.
+        let caps = [limits.caps.first(), None, limits.caps.last()];
+        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(caps) {
+            leaf.ceil_bps = cap.map_or(leaf.ceil_bps, |cap| *cap).max(leaf.rate_bps);
+        }
+        if hierarchy == stage.at_uplink {
+            return Ok(());
+        }
+        let uplink = told.uplink.clone();
+        put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers()?, takeover)?;
+        if let Some(stage) = &mut self.told(key)?.stage {
+            stage.at_uplink = hierarchy;
+        }
+        Ok(())
+    }
+}
+
+impl Told {
+    /// Puts what the uplink of a staged pool has counted in the place of what its IFB has of the same.
+    pub(super) fn count_behind(
+        &mut self,
+        all: &mut std::collections::BTreeMap<u16, counters::Counts>,
+        at_uplink: &std::collections::BTreeMap<u16, counters::Counts>,
+    ) {
+        let Some(stage) = &mut self.stage else { return };
+        for number in [HOST_NUMBER, DEFAULT_NUMBER] {
+            all.insert(number, at_uplink.get(&number).copied().unwrap_or_default());
+        }
+        let guests = at_uplink.get(&GUESTS_NUMBER).copied().unwrap_or_default();
+        stage.behind.waiting_bytes = u64::from(guests.waiting_bytes);
+        stage.behind.dropped_packets += u64::from(super::since(stage.last_dropped, guests.dropped_packets));
+        stage.last_dropped = guests.dropped_packets;
+    }
+}
+
+/// Numbers of the uplink's three.
+pub(super) fn numbers() -> Result<htb::Numbers, Error> {
+    let three = [(vmio_model::policy::HOST, HOST_NUMBER), (GUESTS, GUESTS_NUMBER), (htb::DEFAULT, DEFAULT_NUMBER)];
+    htb::Numbers::given(three.map(|(name, number)| (name.to_owned(), number)).into())
+}
+
+/// The IFB of an uplink: whatever its index, within the 15 bytes that a name may have.
+fn name(uplink: &Device) -> String {
+    format!("vmiotx{:x}", uplink.index)
+}
+
+/// What an uplink has whose guests' queues stand elsewhere: `host`, all guests as one, `default`. Guests' own rate is the
+/// sum of theirs; they are served as the most important of them, since the IFB lets no more through than is theirs.
+fn uplinks(compiled: &Hierarchy, seats: &[Seated]) -> Hierarchy {
+    let of = |who: Who| {
+        let mut all = compiled.leaves.iter().zip(seats).filter(move |(_, seat)| seat.who == who);
+        all.next().map(|(leaf, _)| leaf.clone())
+    };
+    let guests = || compiled.leaves.iter().zip(seats).filter(|(_, s)| s.who == Who::Interface).map(|(leaf, _)| leaf);
+    let (host, default) = (of(Who::Host), of(Who::Default));
+    let others: u64 = host.iter().chain(&default).map(|leaf| leaf.rate_bps).sum();
+    let own: u64 = guests().map(|leaf| leaf.rate_bps).sum();
+    let least = (compiled.rate_bps / LEAST_PART).min(compiled.rate_bps.saturating_sub(others));
+    let priority = guests().map(|leaf| leaf.priority).min().unwrap_or(0);
+    let quantum: u64 = guests().filter(|l| l.priority == priority).map(|l| u64::from(l.quantum_bytes)).sum();
+    let most = guests().map(|leaf| leaf.queue_bytes).max().unwrap_or(0);
+    let all = Leaf {
+        name: GUESTS.to_owned(),
+        rate_bps: own.max(least),
+        ceil_bps: compiled.rate_bps.max(own),
+        priority,
+        // In HTB it is an int, and one turn of all guests need not be longer than some seconds.
+        quantum_bytes: u32::try_from(quantum).unwrap_or(u32::MAX).clamp(1, 1 << 26),
+        burst_bytes: compiled.burst_bytes,
+        // Room for what the IFB lets through until the loop has seen that the host wants more.
+        queue_bytes: most.saturating_mul(2),
+    };
+    Hierarchy { leaves: host.into_iter().chain([all]).chain(default).collect(), ..compiled.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::desired::{Numbers, Strictness, desired};
+    use crate::found::Found;
+    use crate::planes::linux::links;
+    use vmio_model::policy::assign::Interface;
+    use vmio_model::policy::compile::Abilities;
+    use vmio_model::policy::program::Program;
+    use vmio_model::policy::{Links, Policy};
+
+    const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+priority = 2
+min = \"30Mbit\"
+[class.rest]
+priority = 6
+[[interface]]
+match = { name = \"g*\" }
+class = \"gold\"
+[[interface]]
+match = { name = \"r*\" }
+class = \"rest\"
+";
+
+    fn at_uplink(names: &[&str]) -> Hierarchy {
+        let policy = Policy::read(&[("guard.toml", POLICY)], &Links::default()).unwrap().policy;
+        let there: Vec<Found> = (1..)
+            .zip(names)
+            .map(|(index, name)| Interface { index, name: (*name).into(), ..Interface::default() }.into())
+            .collect();
+        let numbers = Numbers::default().of(there.iter().map(|f| &f.interface)).unwrap();
+        let desired = desired(&policy, &there, &numbers, &Abilities::HTB, Strictness::Policy).unwrap();
+        let pool = &desired.pools[0];
+        let Program::Hierarchy(compiled) = &pool.compiled.program.program else { panic!("a hierarchy") };
+        uplinks(compiled, &pool.seats)
+    }
+
+    #[test]
+    fn the_uplink_has_the_guests_as_one_with_all_that_is_their_own() {
+        let told = at_uplink(&["g1", "g2", "r1"]);
+        let names: Vec<&str> = told.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
+        assert_eq!(names, ["host", "guests", "default"]);
+        let guests = &told.leaves[1];
+        assert_eq!((guests.rate_bps, guests.ceil_bps, guests.priority), (60_008_000, 100_000_000, 1));
+        assert_eq!(told.rate_bps, 100_000_000);
+        assert!(told.leaves.iter().map(|leaf| leaf.rate_bps).sum::<u64>() <= told.rate_bps);
+        // Who has no minimum keeps a little all the same.
+        assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps, 2_000_000);
+        assert!(htb::Tree::wanted(&told, &numbers().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_name_fits_whatever_the_index() {
+        for index in [1, 12, u32::MAX] {
+            let name = name(&Device { index, name: "eth0".into() });
+            assert!(links::valid(&name).is_ok(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Guests that must be held behind their own interfaces: they share on an IFB, and the host meets them at the uplink.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::bed::{Bed, SINK, bed, flood, send};
+use crate::common::holder::Holder;
+use crate::common::{apart, nic, run, until};
+use crate::root_plane::{interfaces, policy};
+use vmio_guard::core::Core;
+use vmio_guard::desired::{GUESTS_NUMBER, PoolKey};
+use vmio_guard::found::Found;
+use vmio_guard::planes::linux::counters::{self, Counts};
+use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
+use vmio_guard::planes::{Count, Plane};
+use vmio_model::holding::{Queue, Waits, Way};
+use vmio_model::policy::Direction;
+
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// Of what the host leaves of 100 Mbit/s gold has up to 50, and the two others share the rest two to one.
+const POLICY: &str = "\
+[uplink.u0]
+capacity = \"100Mbit\"
+[class.host]
+min = \"20Mbit\"
+max = \"30Mbit\"
+[class.gold]
+priority = 2
+min = \"40Mbit\"
+max = \"50Mbit\"
+[class.silver]
+weight = 2
+[class.bronze]
+[[interface]]
+match = { name = \"t1\" }
+class = \"gold\"
+[[interface]]
+match = { name = \"t2\" }
+class = \"silver\"
+[[interface]]
+match = { name = \"t3\" }
+class = \"bronze\"
+";
+
+/// As on a host whose bridge hands packets to its firewall.
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
+
+fn tx() -> PoolKey {
+    PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
+}
+
+fn by(way: Way) -> BTreeMap<String, Way> {
+    [("u0".to_owned(), way)].into()
+}
+
+fn behind_a_firewall(there: Vec<Found>) -> Vec<Found> {
+    let one = |found| Found { nic: Some(nic("virtio-net", "tap")), ways: by(FIREWALL), ..found };
+    there.into_iter().map(one).collect()
+}
+
+fn start(text: &str, there: Vec<Found>) -> Core<Linux> {
+    Core::start(Linux::open(false).unwrap(), policy(text), there).unwrap()
+}
+
+fn counts(core: &mut Core<Linux>) -> Vec<Count> {
+    core.plane().counts(&tx()).unwrap()
+}
+
+fn dropped_behind(core: &mut Core<Linux>) -> u64 {
+    counts(core);
+    core.plane().behind(&tx()).unwrap().dropped_packets
+}
+
+/// The host has an address of its own on the bridge.
+fn with_host() {
+    run(&[
+        "ip addr add 10.9.0.1/24 dev br0",
+        "ip neigh replace 10.9.0.9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
+    ]);
+}
+
+/// Shares of what passed of `host`, three guests and `default`, while the guests flood, and the host if it is to.
+fn shares(core: &mut Core<Linux>, bed: &Bed, host: bool) -> Vec<f64> {
+    let end = Instant::now() + Duration::from_millis(3000);
+    let (first, last) = thread::scope(|s| {
+        for tenant in &bed.tenants {
+            s.spawn(|| tenant.namespace.inside(|| flood(end)));
+        }
+        if host {
+            s.spawn(|| flood(end));
+        }
+        let mut first = None;
+        while Instant::now() < end {
+            let began = Instant::now();
+            thread::sleep(PERIOD);
+            core.tick(began.elapsed()).unwrap();
+            if first.is_none() && end - Instant::now() < Duration::from_millis(2000) {
+                first = Some(counts(core));
+            }
+        }
+        (first.unwrap(), counts(core))
+    });
+    let moved: Vec<f64> = last.iter().zip(&first).map(|(l, f)| (l.passed_bytes - f.passed_bytes) as f64).collect();
+    let sum: f64 = moved.iter().sum();
+    moved.iter().map(|m| m / sum).collect()
+}
+
+fn near(what: &str, got: &[f64], wanted: [f64; 5]) {
+    for (got_one, want) in got.iter().zip(wanted) {
+        assert!((got_one - want).abs() < 0.05, "{what}: {got:?} where {wanted:?} is right");
+    }
+}
+
+#[test]
+#[ignore = "root"]
+fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
+    apart(|| {
+        let mut bed = bed(3);
+        with_host();
+        let uplink = bed.uplink.clone();
+        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
+        let there = behind_a_firewall(interfaces(&bed));
+        let mut core = start(POLICY, there.clone());
+        assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
+        assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
+        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        until("a first packet", || {
+            bed.tenants[0].namespace.inside(|| send(1));
+            counts(&mut core)[1].passed_bytes > 0
+        });
+        near("an idle host", &shares(&mut core, &bed, false), [0.0, 0.5, 0.333, 0.167, 0.0]);
+        near("a host that floods", &shares(&mut core, &bed, true), [0.3, 0.5, 0.133, 0.067, 0.0]);
+        let status = &core.status().unwrap()[0];
+        let (stage, _) = status.stage.unwrap();
+        assert!((65_000_000..71_000_000).contains(&stage), "{stage}");
+        // As unimportant as can be, the host has its minimum.
+        // That takes hold though its queue is never empty.
+        core.reload(policy(&POLICY.replace("[class.host]", "[class.host]\npriority = 8"))).unwrap();
+        let dropped = dropped_behind(&mut core);
+        near("a host that is last", &shares(&mut core, &bed, true), [0.2, 0.5, 0.2, 0.1, 0.0]);
+        assert_eq!(dropped_behind(&mut core), dropped, "behind the IFB");
+
+        // Somebody takes things away.
+        let ifb = format!("vmiotx{:x}", uplink.index);
+        run(&["tc qdisc del dev u0 root", &format!("ip link del {ifb}")]);
+        assert!(core.reconcile().unwrap() > 0);
+        assert_eq!(core.reconcile().unwrap(), 0);
+        let passed = counts(&mut core)[1].passed_bytes;
+        bed.tenants[0].namespace.inside(|| send(10));
+        until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
+        // The firewall is switched off: the uplink does. And on again.
+        core.see(interfaces(&bed)).unwrap();
+        assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
+        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
+        assert_eq!(core.plane().behind(&tx()), None);
+        let all = counters::read(&mut bed.netlink, &uplink).unwrap();
+        assert!(all.contains_key(&16) && !all.contains_key(&GUESTS_NUMBER), "{all:?}");
+        bed.tenants[0].namespace.inside(|| send(10));
+        until("packets in their class at the uplink", || counts(&mut core)[1].passed_bytes > 0);
+        core.see(there).unwrap();
+        assert!(ifb::find(&mut bed.netlink, &ifb).unwrap().is_some());
+        core.undo().unwrap();
+        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
+        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+    });
+}
+
+/// The firewall is switched on for real where this kernel has one for bridges, in the test's namespace alone.
+#[test]
+#[ignore = "root"]
+fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
+    apart(|| {
+        let mut bed = bed(0);
+        let firewall = std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1").is_ok();
+        run(&["bridge fdb replace 02:00:00:00:00:09 dev u0 master static"]);
+        let mut holder = Holder::start("t1", 1);
+        run(&["ip link set t1 master br0", "ip link set t1 up"]);
+        let index = links::find(&mut bed.netlink, "t1").unwrap().index;
+        let interface = vmio_model::policy::assign::Interface { index, name: "t1".into(), ..Default::default() };
+        let there = Found { pids: vec![holder.child.id()], ..interface.into() };
+        let there = behind_a_firewall(vec![there]);
+        let mut core = start(POLICY, there.clone());
+        let held = |core: &mut Core<Linux>| {
+            until("a tap held", || core.status().unwrap()[0].members[1].held.as_ref().unwrap().waits == Waits::Held);
+        };
+        let mut flooded = |core: &mut Core<Linux>| {
+            until("an empty queue", || counts(core)[1].waiting_bytes == 0);
+            let before = counts(core)[1];
+            let flood = holder.flood_ip(Duration::from_millis(600), || core.tick(PERIOD).unwrap());
+            let after = counts(core)[1];
+            assert!(after.passed_bytes > before.passed_bytes && flood.written > 0);
+            (after.dropped_packets - before.dropped_packets, flood.again)
+        };
+        held(&mut core);
+        let (dropped, again) = flooded(&mut core);
+        assert!(dropped == 0 && again > 0, "{dropped} dropped, told to wait {again} times");
+        assert_eq!(dropped_behind(&mut core), 0);
+        if firewall {
+            // At the uplink they are not the tap's any more, whatever its send buffer.
+            let open = Way { bridge_netfilter: Some(false), routed: Some(false) };
+            core.see(there.into_iter().map(|found| Found { ways: by(open), ..found }).collect()).unwrap();
+            held(&mut core);
+            let (dropped, again) = flooded(&mut core);
+            assert!(dropped > 0 && again == 0, "{dropped} dropped, told to wait {again} times");
+        } else {
+            println!("skipped: this kernel has no firewall for bridges to compare with");
+        }
+        core.undo().unwrap();
+    });
+}
+
+/// Packets of the class of what was in the IFB, and of `default`, at the uplink.
+fn at_uplink(bed: &mut Bed) -> (u64, u64) {
+    let uplink = bed.uplink.clone();
+    let all = counters::read(&mut bed.netlink, &uplink).unwrap();
+    (all[&GUESTS_NUMBER].packets, all[&3].packets)
+}
+
+#[test]
+#[ignore = "root"]
+fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
+    apart(|| {
+        let mut bed = bed(3);
+        let mut core = start(POLICY, behind_a_firewall(interfaces(&bed)[..2].to_vec()));
+        // IPv6 and its neighbour discovery, to the sink.
+        let listener = bed.sink.inside(|| {
+            run(&["ip addr add fd00::9/64 dev u1 nodad"]);
+            UdpSocket::bind(("fd00::9", 9)).unwrap()
+        });
+        listener.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<_>>();
+        let before = (passed(&mut core), at_uplink(&mut bed));
+        bed.tenants[0].namespace.run(&["ip addr add fd00::101/64 dev g0 nodad"]);
+        until("a datagram by IPv6", || {
+            bed.tenants[0].namespace.inside(|| {
+                // Before the link is up it cannot be sent.
+                let _ = UdpSocket::bind("[::]:0").unwrap().send_to(&[7; 400], ("fd00::9", 9));
+            });
+            listener.recv(&mut [0; 1000]).is_ok()
+        });
+        let now = (passed(&mut core), at_uplink(&mut bed));
+        assert!(now.0[1] >= before.0[1] + 400 && now.1.0 > before.1.0, "{before:?} {now:?}");
+        // ARP, asked for an address that nobody has.
+        let (count, _) = at_uplink(&mut bed);
+        bed.tenants[1].namespace.run(&["ip neigh flush dev g0"]);
+        until("a question by ARP", || {
+            bed.tenants[1].namespace.inside(|| {
+                let _ = UdpSocket::bind("0.0.0.0:0").unwrap().send_to(&[7; 40], ("10.9.0.77", 9));
+            });
+            passed(&mut core)[2] > 0 && at_uplink(&mut bed).0 > count
+        });
+        // From guest to guest, straight over the bridge.
+        bed.tenants[0].namespace.run(&["ip neigh replace 10.9.0.102 lladdr 02:00:00:00:01:02 dev g0 nud permanent"]);
+        run(&["bridge fdb replace 02:00:00:00:01:02 dev t2 master static"]);
+        let heard = bed.tenants[1].namespace.inside(|| UdpSocket::bind(("10.9.0.102", 9)).unwrap());
+        heard.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (mine, (uplinks, _)) = (passed(&mut core)[1], at_uplink(&mut bed));
+        until("a datagram to a neighbour", || {
+            bed.tenants[0].namespace.inside(|| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                for _ in 0..20 {
+                    let _ = socket.send_to(&[7; 1000], ("10.9.0.102", 9));
+                }
+            });
+            heard.recv(&mut [0; 1500]).is_ok()
+        });
+        assert!(passed(&mut core)[1] >= mine + 1000, "it counts in the IFB");
+        assert!(at_uplink(&mut bed).0 < uplinks + 10, "and is not seen at the uplink");
+        // Who is in no policy is not led, and is `default` at the uplink.
+        let (_, before) = at_uplink(&mut bed);
+        until("a stranger's packets", || {
+            bed.tenants[2].namespace.inside(|| send(10));
+            at_uplink(&mut bed).1 >= before + 10
+        });
+        core.undo().unwrap();
+    });
+}
+
+/// Which classes of a device get packets while this is done.
+fn grew(netlink: &mut Netlink, at: &Device, what: impl Fn()) -> Vec<u16> {
+    let before = counters::read(netlink, at).unwrap();
+    let more = |number: &u16, counts: &Counts| counts.packets >= before[number].packets + 10;
+    let mut after = before.clone();
+    until("packets at the uplink", || {
+        what();
+        after = counters::read(netlink, at).unwrap();
+        after.iter().any(|(number, counts)| more(number, counts))
+    });
+    after
+        .into_iter()
+        .filter(|(number, counts)| *number != 1 && more(number, counts))
+        .map(|(number, _)| number)
+        .collect()
+}
+
+/// What is known of a packet at the uplink survives where its priority does not.
+#[test]
+#[ignore = "root"]
+fn a_class_survives_a_firewalls_veth_a_router_and_a_bridge_with_an_address() {
+    apart(|| {
+        let mut bed = bed(3);
+        let uplink = bed.uplink.clone();
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+        run(&[
+            // t1: a bridge of its own, and from there a pair to the one of the uplink, as a firewall has it.
+            "ip link add fwbr type bridge mcast_snooping 0",
+            "ip link set fwbr up",
+            "ip link add fwln type veth peer name fwpr",
+            "ip link set t1 master fwbr",
+            "ip link set fwln master fwbr",
+            "ip link set fwpr master br0",
+            "ip link set fwln up",
+            "ip link set fwpr up",
+            // t2: routed; t3: routed by a bridge that has the host's address.
+            "ip addr add 10.9.0.1/24 dev br0",
+            "ip neigh replace 10.9.0.9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
+            "ip link set t2 nomaster",
+            "ip addr add 10.8.2.1/24 dev t2",
+            "ip link add nat type bridge",
+            "ip link set nat up",
+            "ip addr add 10.8.3.1/24 dev nat",
+            "ip link set t3 master nat",
+        ]);
+        for (i, tenant) in (1..).zip(&bed.tenants).skip(1) {
+            tenant.namespace.run(&[
+                "ip addr flush dev g0",
+                &format!("ip addr add 10.8.{i}.2/24 dev g0"),
+                &format!("ip route add default via 10.8.{i}.1"),
+            ]);
+        }
+        for staged in [false, true] {
+            let there = interfaces(&bed);
+            let core = start(POLICY, if staged { behind_a_firewall(there) } else { there });
+            for (number, i) in (16..).zip(0..3) {
+                let namespace = &bed.tenants[i].namespace;
+                let numbers = grew(&mut bed.netlink, &uplink, || namespace.inside(|| send(10)));
+                assert_eq!(numbers, [if staged { GUESTS_NUMBER } else { number }], "t{}, staged: {staged}", i + 1);
+            }
+            core.undo().unwrap();
+        }
+    });
+}

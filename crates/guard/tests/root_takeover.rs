@@ -1,0 +1,277 @@
+//! What is in force outlives its process, is taken over by the next one, and is undone by one that remembers nothing.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crate::common::bed::{Bed, SINK, bed, plug, send};
+use crate::common::state::{State, pins, programs};
+use crate::common::{apart_with_bpffs, run, tried, until};
+use crate::root_classifier::kernels_way;
+use crate::root_plane::{interfaces, policy};
+use crate::root_receive::{LIMITED, T1, arrives, counts, only, received_by, tenants};
+use vmio_guard::core::Core;
+use vmio_guard::keep::Keeper;
+use vmio_guard::planes::linux::classifier::Way;
+use vmio_guard::planes::linux::{Linux, Netlink, counters, htb, links};
+use vmio_guard::planes::{Options, Plane};
+
+/// One whose ledger is there, as a daemon has it.
+pub fn kept(ledger: &Path) -> Linux {
+    Linux::with(&Options { takeover: true, keeper: Keeper::open(ledger).unwrap() }).unwrap()
+}
+
+pub fn start(bed: &Bed, ledger: &Path, text: &str) -> Core<Linux> {
+    Core::start(kept(ledger), policy(text), interfaces(bed)).unwrap()
+}
+
+/// Where there is a bpffs, links are pinned in it if the kernel has any.
+fn by_tcx(pinned: bool) -> bool {
+    pinned && kernels_way() == Way::Tcx
+}
+
+/// A program at each tenant, and two at the uplink: once, whoever attached it.
+pub fn attached_once(bed: &Bed, pinned: bool) {
+    let state = State::now();
+    let wanted = bed.tenants.len() + 2;
+    let pinned = by_tcx(pinned);
+    let (by_tcx, by_clsact) = if pinned { (wanted, 0) } else { (0, wanted) };
+    assert_eq!(state.programs, by_tcx);
+    assert_eq!(state.filters("handle 0x766d69"), by_clsact, "{state:?}");
+    assert_eq!(state.filters("mirred"), usize::from(!pinned));
+}
+
+/// In the tenant's class at the uplink, by what the kernel has alone.
+fn classified(bed: &mut Bed) {
+    let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+    let uplink = bed.uplink.clone();
+    let passed = |netlink: &mut Netlink| counters::read(netlink, &uplink).unwrap()[&16].packets;
+    let before = passed(&mut bed.netlink);
+    until("packets in their class", || {
+        bed.tenants[0].namespace.inside(|| send(10));
+        passed(&mut bed.netlink) >= before + 10
+    });
+}
+
+/// While a tenant sends, none of its packets is in another's class or in none.
+fn without_a_gap(bed: &mut Bed, take: impl FnOnce(&Bed) -> Core<Linux>) -> Core<Linux> {
+    let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+    let mut netlink = Netlink::open().unwrap();
+    let mut passed = |class: u16| counters::read(&mut netlink, &bed.uplink).unwrap()[&class].packets;
+    let (own, default) = (passed(16), passed(3));
+    let enough = AtomicBool::new(false);
+    let taken = thread::scope(|s| {
+        s.spawn(|| {
+            bed.tenants[0].namespace.inside(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    send(1);
+                }
+            });
+        });
+        until("packets", || passed(16) > own + 100);
+        let taken = take(bed);
+        let after = passed(16);
+        until("packets afterwards", || passed(16) > after + 100);
+        enough.store(true, Ordering::Relaxed);
+        taken
+    });
+    let strays = passed(3) - default;
+    // What the tenants' own stacks say to all neighbours.
+    assert!(strays < 20, "{strays} packets in the default class");
+    taken
+}
+
+/// `foreign`: what stands at the uplink, and what filters others have.
+fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
+    apart_with_bpffs(pinned, || {
+        let mut bed = bed(2);
+        run(foreign);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        let mut first = start(&bed, ledger.path(), LIMITED);
+        let notes = first.notes();
+        assert_eq!(notes.iter().any(|note| note.contains("no bpffs is mounted")), !pinned, "{notes:?}");
+        assert_eq!(first.reconcile().unwrap(), 0);
+        let there = State::now();
+        attached_once(&bed, pinned);
+        // With a word, and without one as when it is killed.
+        first.leave();
+        assert_eq!(State::now(), there);
+        classified(&mut bed);
+        arrives(&bed, 0);
+        drop(kept(ledger.path()));
+        assert_eq!(State::now(), there, "opening touches nothing");
+        let second = without_a_gap(&mut bed, |bed| start(bed, ledger.path(), LIMITED));
+        attached_once(&bed, pinned);
+        drop(second);
+        attached_once(&bed, pinned);
+        classified(&mut bed);
+        let mut third = start(&bed, ledger.path(), LIMITED);
+        assert_eq!(third.reconcile().unwrap(), 0);
+        assert_eq!(received_by(&mut third, &bed, tenants(1)), only(T1));
+        assert!(counts(&mut third)[T1].passed_bytes > 0);
+        // A tenant that is there no more and one that is nobody's, an uplink that is limited one way alone.
+        drop(third);
+        let one = LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", "");
+        let mut fourth = Core::start(kept(ledger.path()), policy(&one), interfaces(&bed)[..1].to_vec()).unwrap();
+        assert_eq!(fourth.reconcile().unwrap(), 0);
+        assert!(fourth.notes().iter().all(|note| !note.contains("the ledger")), "{:?}", fourth.notes());
+        let left = State::now();
+        assert_eq!((left.programs, left.filters("0x766d69")), if by_tcx(pinned) { (2, 0) } else { (0, 2) });
+        assert_eq!(links::look(&mut bed.netlink, &format!("vmiorx{:x}", bed.uplink.index)).unwrap(), None);
+        drop(fourth);
+        let mut undo = kept(ledger.path());
+        undo.undo().unwrap();
+        assert_eq!(State::now(), before, "as it was, bit by bit");
+        undo.undo().unwrap();
+        assert_eq!(undo.notes(), [""; 0]);
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn links_that_are_pinned_outlive_their_process_and_are_taken_over() {
+    outlives_and_is_taken_over(true, &["tc qdisc add dev u0 root handle 11: tbf rate 90mbit burst 20k limit 100k"]);
+}
+
+#[test]
+#[ignore = "root"]
+fn filters_of_clsact_outlive_their_process_and_are_taken_over() {
+    outlives_and_is_taken_over(false, &["tc qdisc add dev u0 root handle 11: pfifo limit 5000"]);
+}
+
+#[test]
+#[ignore = "root"]
+fn filters_of_clsact_beside_those_of_others_are_taken_over() {
+    let theirs = "tc filter add dev u0 egress protocol 0x88b5 prio 5 u32 match u32 0 0 classid 1:1";
+    outlives_and_is_taken_over(false, &["tc qdisc add dev u0 clsact", theirs]);
+}
+
+/// What cannot be known without a ledger is said; what can be found is off.
+#[test]
+#[ignore = "root"]
+fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
+    for pinned in [true, false] {
+        apart_with_bpffs(pinned, || {
+            let bed = bed(2);
+            let before = State::now();
+            let ledger = tempfile::tempdir().unwrap();
+            start(&bed, ledger.path(), LIMITED).leave();
+            let mut undo = kept(tempfile::tempdir().unwrap().path());
+            undo.undo().unwrap();
+            let notes = undo.notes();
+            assert!(notes.iter().any(|note| note.contains("the ledger has nothing of what")), "{notes:?}");
+            let unknown: Vec<&String> = notes.iter().filter(|note| note.contains("tc qdisc del dev")).collect();
+            assert_eq!(unknown.len(), if by_tcx(pinned) { 0 } else { 3 }, "{notes:?}");
+            for note in unknown {
+                run(&[note.split_once("needs it: ").unwrap().1]);
+            }
+            assert_eq!(State::now(), before);
+        });
+    }
+}
+
+/// Interfaces go, get other names, and their indexes go to others, while nobody looks.
+#[test]
+#[ignore = "root"]
+fn interfaces_that_changed_meanwhile_are_told_apart() {
+    for pinned in [true, false] {
+        apart_with_bpffs(pinned, || {
+            let bed = bed(2);
+            run(&["tc qdisc add dev u0 root handle 11: bfifo limit 90000"]);
+            let before = State::now();
+            let ledger = tempfile::tempdir().unwrap();
+            start(&bed, ledger.path(), LIMITED).leave();
+            run(&["ip link set u0 down", "ip link set u0 name u9", "ip link set u9 up"]);
+            run(&["ip link set t1 down", "ip link set t1 name t9", "ip link set t9 up"]);
+            // Another has the index of t2, and a clsact qdisc of its own that nobody takes off.
+            run(&["ip link del t2"]);
+            let index = bed.tenants[1].device.index;
+            run(&[&format!("ip link add x2 index {index} type veth peer name y2"), "tc qdisc add dev x2 clsact"]);
+            let mut undo = kept(ledger.path());
+            undo.undo().unwrap();
+            assert_eq!(programs(bed.uplink.index), 0);
+            assert!(tried("tc qdisc show dev x2").1.contains("clsact"), "another's stays");
+            assert!(!tried("tc qdisc show dev t9").1.contains("clsact"));
+            run(&["ip link del x2", "ip link set u9 down", "ip link set u9 name u0", "ip link set u0 up"]);
+            run(&["ip link set t9 down", "ip link set t9 name t1", "ip link set t1 up"]);
+            plug(2, &bed.tenants[1].namespace, &format!(" index {index}"));
+            assert_eq!(State::now(), before);
+        });
+    }
+}
+
+/// Somebody takes the pins away: with the process the links would go.
+#[test]
+#[ignore = "root"]
+fn pins_that_somebody_took_away_are_put_back() {
+    if kernels_way() != Way::Tcx {
+        return;
+    }
+    apart_with_bpffs(true, || {
+        let bed = bed(1);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        let mut core = start(&bed, ledger.path(), LIMITED);
+        let there = State::now();
+        let one = pins().into_iter().find(|path| path.contains("classify-")).unwrap();
+        for taken in [one.as_str(), "/sys/fs/bpf/vmio"] {
+            run(&[&format!("rm -r {taken}")]);
+            assert!(core.reconcile().unwrap() > 0);
+            assert_eq!(core.reconcile().unwrap(), 0);
+            assert_eq!(State::now(), there);
+        }
+        drop(core);
+        assert_eq!(State::now(), there);
+        kept(ledger.path()).undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}
+
+/// In a bpffs that everybody may write, what somebody else has put in the place is not followed.
+#[test]
+#[ignore = "root"]
+fn a_place_for_pins_that_is_another_users_is_not_used() {
+    for planted in
+        ["mkdir -m 777 /sys/fs/bpf/vmio", "ln -s /tmp /sys/fs/bpf/vmio", "install -d -o 1 -m 700 /sys/fs/bpf/vmio"]
+    {
+        apart_with_bpffs(true, || {
+            let bed = bed(1);
+            run(&[planted]);
+            let (before, there) = (State::now(), pins());
+            let ledger = tempfile::tempdir().unwrap();
+            let core = start(&bed, ledger.path(), LIMITED);
+            let notes = core.notes();
+            assert!(notes.iter().any(|note| note.contains("must be a directory of this user's")), "{notes:?}");
+            assert_eq!(pins(), there);
+            attached_once(&bed, false);
+            core.undo().unwrap();
+            assert_eq!(State::now(), before);
+        });
+    }
+}
+
+/// A first policy that the plane cannot put in force leaves the earlier one's limits.
+#[test]
+#[ignore = "root"]
+fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
+    apart_with_bpffs(true, || {
+        let mut bed = bed(1);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        start(&bed, ledger.path(), LIMITED).leave();
+        let there = State::now();
+        let gone = LIMITED.replace("uplink.u0", "uplink.u8");
+        let failed = Core::start(kept(ledger.path()), policy(&gone), interfaces(&bed)).err().unwrap().to_string();
+        assert!(failed.contains("there is no such interface") && failed.contains("had put in force stays"), "{failed}");
+        assert_eq!(State::now(), there);
+        classified(&mut bed);
+        let uplink = bed.uplink.clone();
+        assert!(matches!(htb::read(&mut bed.netlink, &uplink).unwrap(), htb::Root::Ours(_)));
+        kept(ledger.path()).undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}

@@ -1,0 +1,138 @@
+//! What guests get together where their excess must wait in a hierarchy of their own before the uplink (an IFB that their
+//! interfaces' packets are led through), while the host's own traffic, and what nobody knows, meets theirs at the uplink.
+//!
+//! Members' shares among each other are the hierarchy's. What all of them get is what the others leave, which only counters
+//! tell: at the uplink there are the others' leaves and one for all that comes from the stage. Each period the allocator
+//! says what the others get of what they want, and the stage's root gets the rest. Until it does, the uplink's own
+//! hierarchy holds the others' minima, and what is too much from the stage waits there; what waits comes off the stage's root, too.
+
+use crate::allocate::{Demand, Member, exact};
+use crate::picos::rate_of;
+
+use super::Seen;
+
+/// Rates of a stage are whole multiples of the capacity by this, so that not every packet of the host is a change.
+const STEPS: u64 = 128;
+/// At least this part of the capacity: a root of HTB that was much too low for those who may send without it has a debt of
+/// time to work off before it lends again (`htb_charge_class` of net/sched/sch_htb.c).
+const LEAST_PART: u64 = 50;
+/// Periods that it takes to work off what waits behind the stage.
+const PERIODS: u64 = 10;
+
+/// The stage of a pool.
+#[derive(Debug, Clone)]
+pub(super) struct Stage {
+    /// By member: whether it is not in the stage.
+    apart: Vec<bool>,
+    /// What may wait at the uplink, in bits: less is what bursts leave there.
+    burst_bits: u64,
+    /// What the others got lately, in bit/s: rises at once, falls by a quarter a period.
+    taken: u64,
+}
+
+impl Stage {
+    pub(super) fn new(apart: Vec<bool>, burst_bytes: u32) -> Stage {
+        Stage { apart, burst_bits: u64::from(burst_bytes) * 8, taken: 0 }
+    }
+
+    /// What the stage's root gets of `root`, after a period of `time` picoseconds. `demands` are those of the loop;
+    /// `waiting` bits wait at the uplink that came from the stage.
+    pub(super) fn tick(
+        &mut self,
+        root: u64,
+        members: &[Member],
+        demands: &[Demand],
+        seen: &[Seen],
+        waiting: u64,
+        time: u64,
+    ) -> u64 {
+        // The others' leaves at the uplink give them more at once: no room is needed on what they were seen to use.
+        let demand = |((apart, demand), seen): ((&bool, &Demand), &Seen)| match apart {
+            true if !seen.held_back => Demand::Rate(rate_of(seen.passed, time)),
+            _ => *demand,
+        };
+        let demands: Vec<Demand> = self.apart.iter().zip(demands).zip(seen).map(demand).collect();
+        let grants = exact(root, members, &demands);
+        let others = self.apart.iter().zip(&grants).filter(|(apart, _)| **apart);
+        let now = others.fold(0u64, |sum, (_, grant)| sum.saturating_add(grant.rate));
+        self.taken = now.max(self.taken / 4 * 3);
+        let late = rate_of(waiting.saturating_sub(self.burst_bits), time.saturating_mul(PERIODS));
+        self.rest(root, self.taken.saturating_add(late))
+    }
+
+    /// What is left of `root`, in steps.
+    pub(super) fn rest(&self, root: u64, taken: u64) -> u64 {
+        let step = (root / STEPS).max(1);
+        let rest = root.saturating_sub(taken.div_ceil(step).saturating_mul(step));
+        rest.max(root / LEAST_PART).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::picos::{MILLISECOND, bits_of};
+
+    const M: u64 = 1_000_000;
+    const PERIOD: u64 = 10 * MILLISECOND;
+
+    fn member(priority: u8, min: u64) -> Member {
+        Member { priority, min: min * M, max: 100 * M, weight: 1, hard: false, over_max: false }
+    }
+
+    fn seen(mbit: u64, held_back: bool) -> Seen {
+        let bits = bits_of(mbit * M, PERIOD);
+        Seen { offered: bits, passed: bits, held_back }
+    }
+
+    /// `host`, two guests, `default`.
+    fn members(host: u8) -> Vec<Member> {
+        vec![member(host, 2), member(4, 40), member(4, 0), member(8, 0)]
+    }
+
+    /// In Mbit/s, after so many periods in which `host` and `default` use that and both guests want all.
+    fn after(periods: usize, stage: &mut Stage, members: &[Member], host: Seen, other: Seen, waiting: u64) -> u64 {
+        let all = [Demand::Unbounded; 4];
+        let seen = [host, seen(40, true), seen(40, true), other];
+        (0..periods).map(|_| stage.tick(100 * M, members, &all, &seen, waiting, PERIOD)).last().unwrap_or(0) / M
+    }
+
+    fn stage() -> Stage {
+        Stage::new(vec![true, false, false, true], 131_072)
+    }
+
+    #[test]
+    fn guests_get_what_the_others_leave() {
+        let (idle, mut stage) = (seen(0, false), stage());
+        assert_eq!(after(1, &mut stage, &members(1), idle, idle, 0), 100);
+        // At once in steps of a 128th, and back again within some periods.
+        assert_eq!(after(1, &mut stage, &members(1), seen(10, false), idle, 0), 89);
+        // Strangers, less important than guests who want all, take nothing off them.
+        assert_eq!(after(1, &mut stage, &members(1), seen(10, false), seen(5, false), 0), 89);
+        assert!(after(1, &mut stage, &members(1), idle, idle, 0) < 95);
+        assert_eq!(after(30, &mut stage, &members(1), idle, idle, 0), 99);
+    }
+
+    #[test]
+    fn a_host_that_floods_gets_its_share_by_its_class_and_minima_hold() {
+        let idle = seen(0, false);
+        // More important than all: all but the guests' minimum, within a step.
+        assert_eq!(after(1, &mut stage(), &members(1), seen(60, true), idle, 0), 39);
+        // Of the guests' priority: a third of what is spare, and its minimum.
+        let rest = after(1, &mut stage(), &members(4), seen(2, true), idle, 0);
+        assert!((76..=79).contains(&rest), "{rest}");
+        // Less important than all: its minimum.
+        assert_eq!(after(1, &mut stage(), &members(8), seen(2, true), idle, 0), 97);
+        // Strangers who want all have no minimum, and are last.
+        assert_eq!(after(1, &mut stage(), &members(1), idle, seen(1, true), 0), 100);
+    }
+
+    #[test]
+    fn what_waits_behind_it_is_worked_off_and_a_burst_is_not() {
+        let idle = seen(0, false);
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8), 100);
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8 + M), 89);
+        // Never down to nothing.
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M), 2);
+    }
+}
