@@ -4,7 +4,12 @@
 const ROWS = 200; // of a pool; there may be thousands
 const KEY = "vmio-guard-token";
 const by = (id) => document.getElementById(id);
-const PLACES = { held: "held in the guest", queued: "queued on the host", nic: "in the card", none: "not limited" };
+const PLACES = {
+  held: "excess waits in the guest",
+  queued: "excess waits on the host",
+  nic: "excess waits in the card",
+  none: "not limited",
+};
 let last = null; // the answer before, for what was dropped in between
 let timer = 0;
 

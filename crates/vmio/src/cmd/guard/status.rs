@@ -117,7 +117,7 @@ fn held_back(out: &mut String, pool: &PoolDocument) {
             let _ = write!(line, ", {} dropped", format::count(member.dropped_packets_total as usize, "packet"));
         }
         if member.held_seconds_total > 0.0 {
-            let _ = write!(line, ", held back for {} in all", format::time(member.held_seconds_total));
+            let _ = write!(line, ", held back for {}", format::time(member.held_seconds_total));
         }
         lines.push(line);
     }
