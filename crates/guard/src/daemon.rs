@@ -29,10 +29,44 @@ pub struct Status {
     pub tick_time: Duration,
     /// The longest so far.
     pub longest_tick_time: Duration,
+    /// All of them.
+    pub tick_times: Times,
     /// Changes of others that were put right.
     pub put_right: u64,
     /// What failed last, and has not gone well since.
     pub trouble: Option<String>,
+}
+
+/// Times, counted by how long they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// All together.
+    pub sum: Duration,
+    /// As [`Times::AT_MOST`] has it; each is counted in the first that it fits.
+    counts: [u64; Times::AT_MOST.len()],
+}
+
+impl Times {
+    /// Ends of what is counted together, in seconds: from what a period takes at rest to the longest period.
+    const AT_MOST: [f64; 10] = [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 5e-3, 20e-3, 100e-3, 1.0];
+
+    fn count(&mut self, time: Duration) {
+        self.sum += time;
+        let seconds = time.as_secs_f64();
+        // What is longer than all is in the sum alone.
+        if let Some(count) = Times::AT_MOST.iter().position(|most| seconds <= *most) {
+            self.counts[count] += 1;
+        }
+    }
+
+    /// How many took at most so many seconds, the shorter ones first.
+    pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+        let so_far = self.counts.iter().scan(0, |sum, count| {
+            *sum += count;
+            Some(*sum)
+        });
+        Times::AT_MOST.into_iter().zip(so_far)
+    }
 }
 
 enum Asked {
@@ -173,6 +207,7 @@ impl<P: Plane> Turn<P> {
                 self.note(done);
                 self.status.ticks += 1;
                 self.status.tick_time = now.elapsed();
+                self.status.tick_times.count(self.status.tick_time);
                 self.status.longest_tick_time = self.status.longest_tick_time.max(self.status.tick_time);
             }
             if now.duration_since(looked) >= LOOK {

@@ -1,9 +1,9 @@
 //! The guard: what keeps each guest's guaranteed bandwidth in force on a host.
 //!
 //! [`desired`] says, as a pure function, what is to be in force; a [plane](planes) puts it in force; [`core`] keeps
-//! both together and runs the loop round the plane; [`daemon`] is the thread that does. [`groups`] has what a
-//! guest is owed of processors and memory. [`keep`] is where it is written down
-//! what a change was before it is made. Its API comes to stand beside them.
+//! both together and runs the loop round the plane; [`daemon`] is the thread that does; [`demand`] says of what was counted
+//! who wanted what; [`groups`] has what a guest is owed of processors and memory. [`keep`] is where it is written down what a
+//! change was before it is made. [`manager`] is what may be asked of all this, [`api`] how, [`metrics`] what Prometheus is told.
 //!
 //! It starts no program and prints nothing (`clippy.toml`); what needs a process of its own is an errand of
 //! `vmio_node`, which is this program once more.
@@ -14,12 +14,13 @@
 pub mod api;
 pub mod core;
 pub mod daemon;
+pub mod demand;
 pub mod desired;
 pub mod found;
 pub mod groups;
 pub mod keep;
 pub mod manager;
+pub mod metrics;
 pub mod planes;
-pub mod rates;
 pub mod service;
 pub mod source;

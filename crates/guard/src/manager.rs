@@ -11,10 +11,10 @@ use vmio_model::problem::Problem;
 
 use crate::core::{Core, CoreError};
 use crate::daemon::{Daemon, Gone, StartError};
+use crate::demand::{Breach, Demand};
 use crate::found::Found;
 use crate::keep::{Keep, KeepError, Keeper};
 use crate::planes::{Plane, PlaneError, linux};
-use crate::rates::Rates;
 use crate::source::Seen;
 
 pub mod document;
@@ -111,8 +111,9 @@ pub struct Manager {
     revision: u64,
     pending: Option<Pending>,
     found: Vec<Found>,
-    rates: Rates,
+    demand: Demand,
     appeared: Vec<Duration>,
+    appeared_time: Duration,
     appeared_in_all: u64,
     started: SystemTime,
     plane: &'static str,
@@ -168,8 +169,9 @@ impl Manager {
             revision: 1,
             pending: None,
             found,
-            rates: Rates::default(),
+            demand: Demand::default(),
             appeared: Vec::new(),
+            appeared_time: Duration::ZERO,
             appeared_in_all: 0,
             started: SystemTime::now(),
             plane: plane_name,
@@ -199,7 +201,9 @@ impl Manager {
         self.found = seen.found;
         if let Some(told) = seen.told.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
-            self.appeared.push(told.elapsed());
+            let time = told.elapsed();
+            self.appeared_time += time;
+            self.appeared.push(time);
             if self.appeared.len() > APPEARED {
                 self.appeared.remove(0);
             }
@@ -326,14 +330,13 @@ impl Manager {
         done.map(|()| true)
     }
 
-    /// Counts, each second: rates are of the time since the call before.
+    /// Counts, each second: rates are of the time since the call before. Which breaches of guarantees begin and end.
     ///
     /// # Errors
     /// When the loop has ended.
-    pub fn count(&mut self) -> Result<(), ManagerError> {
+    pub fn count(&mut self) -> Result<Vec<Breach>, ManagerError> {
         let status = self.daemon()?.status()?;
-        self.rates.count(&status.pools, Instant::now());
-        Ok(())
+        Ok(self.demand.count(&status.pools, Instant::now()))
     }
 
     /// What is known.
@@ -356,9 +359,10 @@ impl Manager {
             warnings: &self.read.loaded.warnings,
             policy: &self.read.loaded.policy,
             loops: &status,
-            rates: &self.rates,
+            demand: &self.demand,
             appeared: &self.appeared,
             appeared_in_all: self.appeared_in_all,
+            appeared_time: self.appeared_time,
             trouble: self.trouble.as_deref().or(status.trouble.as_deref()),
             refused: self.refused.as_deref(),
         }))

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
+use crate::demand::Breach;
 use crate::keep::{KeepError, Keeper};
 use crate::manager::{Manager, ManagerError, Start, Texts};
 use crate::planes::linux::Error;
@@ -18,6 +19,8 @@ use crate::source::{Guests, Seen, Source, Watch};
 
 /// How often the main thread counts, and looks whether a change is to be taken back.
 const TURN: Duration = Duration::from_secs(1);
+/// Breaches of a second that are told one by one: an uplink that fails takes all with it.
+const BREACHES: usize = 20;
 
 /// What a guard is started with.
 pub struct Service {
@@ -72,6 +75,10 @@ pub enum Event {
     Trouble(String),
     /// What went wrong does not any more.
     Well,
+    /// A member that wants its minimum does not get it, or gets it again.
+    Breach(Breach),
+    /// So many more breaches began or ended in the same second.
+    MoreBreaches(usize),
     /// It lives: a second has passed.
     Alive,
     /// It ends; whether the limits were taken off.
@@ -218,7 +225,13 @@ impl Turn {
                         let what = "a link has another speed, and the policy does not fit it".to_owned();
                         tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
-                    if count.is_ok() {
+                    if let Ok(mut breaches) = count {
+                        let more = breaches.len().saturating_sub(BREACHES);
+                        breaches.truncate(BREACHES);
+                        breaches.into_iter().for_each(|breach| tell(Event::Breach(breach)));
+                        if more > 0 {
+                            tell(Event::MoreBreaches(more));
+                        }
                         tell(Event::Alive);
                     }
                 }

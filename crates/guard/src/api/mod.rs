@@ -22,17 +22,21 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::manager::document::Status;
 use crate::manager::{Change, Manager, ManagerError};
+use crate::metrics;
 use vmio_model::problem::Problem;
 
 pub mod client;
 mod listen;
+mod page;
 
 pub use listen::{Listeners, Token};
 
 /// Largest body of a request.
 const BODY: usize = 64 << 10;
-/// Connections at once; more wait.
+/// Connections at once, of the Unix socket and of TCP each, so that nobody without a token holds up who needs none;
+/// more wait.
 const CONNECTIONS: usize = 64;
 /// How long a client may take for the head of its request.
 const HEAD: Duration = Duration::from_secs(5);
@@ -125,7 +129,7 @@ fn router(asked: Asked) -> Router {
         .route("/v1/take-back", post(take_back))
         .route("/v1/set", post(set))
         .route("/v1/stop", post(stop));
-    let looks = Router::new().route("/v1/status", get(status));
+    let looks = Router::new().route("/v1/status", get(status)).route("/metrics", get(metrics));
     looks.merge(changes).layer(DefaultBodyLimit::max(BODY)).with_state(asked)
 }
 
@@ -141,7 +145,20 @@ async fn with<T: Send + 'static>(
 }
 
 async fn status(State(asked): State<Asked>) -> Result<Response, Response> {
-    Ok(Json(with(asked, |manager| manager.status()).await?).into_response())
+    let json = written(asked, |status| serde_json::to_vec(status).unwrap_or_default()).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
+}
+
+async fn metrics(State(asked): State<Asked>) -> Result<Response, Response> {
+    let text = written(asked, |status| metrics::text(status).into_bytes()).await?;
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+/// What is known, written. Of thousands of members that takes a while: nobody waits for it but who asked.
+async fn written(asked: Asked, write: fn(&Status) -> Vec<u8>) -> Result<Vec<u8>, Response> {
+    let status = with(asked, |manager| manager.status()).await?;
+    let written = tokio::task::spawn_blocking(move || write(&status)).await;
+    written.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 async fn apply(State(asked): State<Asked>, Json(apply): Json<Apply>) -> Result<StatusCode, Response> {
@@ -185,10 +202,11 @@ fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, ManagerError> 
     }
 }
 
-/// Without the token nothing is answered over TCP.
+/// Without the token nothing is answered over TCP but the page, which says nothing of this guard.
 async fn with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
     let given = request.headers().get(header::AUTHORIZATION).and_then(|v| v.to_str().ok());
-    if given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given)) {
+    let known = given.and_then(|text| text.strip_prefix("Bearer ")).is_some_and(|given| token.is(given));
+    if known || page::is_of(request.uri().path()) {
         return next.run(request).await;
     }
     let error = "TCP needs the header `Authorization: Bearer TOKEN`".to_owned();
@@ -214,9 +232,8 @@ impl Server {
         let (end, ended) = oneshot::channel();
         let router = router(asked);
         let serve = async move {
-            let connections = Arc::new(Semaphore::new(CONNECTIONS));
-            let unix = accept_unix(listeners.unix, router.clone(), Arc::clone(&connections));
-            let tcp = accept_tcp(listeners.tcp, router, connections);
+            let unix = accept_unix(listeners.unix, router.clone());
+            let tcp = accept_tcp(listeners.tcp, router);
             tokio::select! {
                 _ = ended => {}
                 () = unix => {}
@@ -243,8 +260,11 @@ impl Drop for Server {
     }
 }
 
-async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router, connections: Arc<Semaphore>) {
+async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router) {
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+    let router = router.merge(page::router()).layer(middleware::from_fn(page::own));
+    let router = router.layer(middleware::from_fn(page::strict));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
@@ -255,10 +275,12 @@ async fn accept_unix(listener: std::os::unix::net::UnixListener, router: Router,
     }
 }
 
-async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router, connections: Arc<Semaphore>) {
+async fn accept_tcp(tcp: Option<(std::net::TcpListener, Token)>, router: Router) {
     let Some((listener, token)) = tcp else { return std::future::pending().await };
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let router = router.layer(middleware::from_fn_with_state(token, with_token));
+    let router = router.merge(page::router()).layer(middleware::from_fn_with_state(token, with_token));
+    let router = router.layer(middleware::from_fn(page::strict));
+    let connections = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
@@ -282,3 +304,6 @@ fn answer(
         drop(permit);
     });
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use vmio_model::problem::Problem;
 
 use crate::core::{MemberStatus, PoolStatus};
 use crate::daemon;
-use crate::rates::Rates;
+use crate::demand::Demand;
 
 /// Version of this document; fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -72,6 +72,21 @@ pub struct LoopStatus {
     pub longest_seconds: f64,
     /// Changes of others at what is in force that were put right.
     pub put_right_total: u64,
+    /// Time that all took.
+    #[serde(default)]
+    pub seconds_total: f64,
+    /// Of all, how many took at most so long; the shortest time first, each with those before it.
+    #[serde(default)]
+    pub buckets: Vec<Bucket>,
+}
+
+/// How many periods took at most so long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bucket {
+    /// So long.
+    pub at_most_seconds: f64,
+    /// So many.
+    pub total: u64,
 }
 
 /// Times from an interface's appearing to its limit in force.
@@ -83,6 +98,9 @@ pub struct Appeared {
     pub p50_seconds: Option<f64>,
     /// 99th percentile of the last 1,000.
     pub p99_seconds: Option<f64>,
+    /// Sum of all.
+    #[serde(default)]
+    pub seconds_total: f64,
 }
 
 /// One direction of an uplink.
@@ -147,6 +165,32 @@ pub struct MemberDocument {
     pub dropped_packets_total: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
+    /// What passed or came to wait in the last second; null where that is not known yet. Dropped packets are not in it:
+    /// the kernel counts how many, not how long they are.
+    #[serde(default)]
+    pub offered_bps: Option<u64>,
+    /// The same in bytes, since the daemon saw it first.
+    #[serde(default)]
+    pub offered_bytes_total: u64,
+    /// Time in which it was held back: packets of it waited, or were dropped.
+    #[serde(default)]
+    pub held_seconds_total: f64,
+    /// Time in which it wanted its minimum.
+    #[serde(default)]
+    pub guarantee_wanted_seconds_total: f64,
+    /// Time of that in which it got it.
+    #[serde(default)]
+    pub guarantee_met_seconds_total: f64,
+    /// Of the last minute's time in which it wanted its minimum, the share in which it got it, 0 to 1; null where it did
+    /// not want it.
+    #[serde(default)]
+    pub guarantee_met_ratio: Option<f64>,
+    /// Times that it did not get a minimum that it wanted, for 2 s or more in a row.
+    #[serde(default)]
+    pub breaches_total: u64,
+    /// For how long that is so now; null where it is not.
+    #[serde(default)]
+    pub breached_seconds: Option<f64>,
     /// Where its excess waits; null of `host` and `default`.
     pub excess: Option<ExcessDocument>,
 }
@@ -163,9 +207,10 @@ pub(super) struct Known<'a> {
     pub warnings: &'a [Problem],
     pub policy: &'a Policy,
     pub loops: &'a daemon::Status,
-    pub rates: &'a Rates,
+    pub demand: &'a Demand,
     pub appeared: &'a [Duration],
     pub appeared_in_all: u64,
+    pub appeared_time: Duration,
     pub trouble: Option<&'a str>,
     pub refused: Option<&'a str>,
 }
@@ -199,18 +244,30 @@ pub(super) fn status(known: Known<'_>) -> Status {
             last_seconds: loops.tick_time.as_secs_f64(),
             longest_seconds: loops.longest_tick_time.as_secs_f64(),
             put_right_total: loops.put_right,
+            seconds_total: loops.tick_times.sum.as_secs_f64(),
+            buckets: loops
+                .tick_times
+                .buckets()
+                .map(|(at_most_seconds, total)| Bucket { at_most_seconds, total })
+                .collect(),
         },
-        appeared: Appeared { total: known.appeared_in_all, p50_seconds: quantile(50), p99_seconds: quantile(99) },
-        pools: loops.pools.iter().map(|pool| self::pool(pool, policy, known.rates)).collect(),
+        appeared: Appeared {
+            total: known.appeared_in_all,
+            p50_seconds: quantile(50),
+            p99_seconds: quantile(99),
+            seconds_total: known.appeared_time.as_secs_f64(),
+        },
+        pools: loops.pools.iter().map(|pool| self::pool(pool, policy, known.demand)).collect(),
         notes: loops.notes.clone(),
         trouble: known.trouble.map(str::to_owned),
     }
 }
 
-fn pool(pool: &PoolStatus, policy: &Policy, rates: &Rates) -> PoolDocument {
+fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
     let capacity_bps = policy.uplinks.get(&pool.key.uplink).map_or(0, |uplink| uplink.capacity);
     let member = |m: &MemberStatus| {
         let class = policy.class(&m.class).member(capacity_bps);
+        let known = demand.of(&pool.key, &m.name).cloned().unwrap_or_default();
         MemberDocument {
             name: m.name.clone(),
             class: m.class.clone(),
@@ -218,10 +275,18 @@ fn pool(pool: &PoolStatus, policy: &Policy, rates: &Rates) -> PoolDocument {
             min_effective_bps: m.min_effective_bps,
             max_bps: class.max,
             limit_bps: m.limit_bps,
-            rate_bps: rates.of(&pool.key, &m.name),
+            rate_bps: known.rate_bps,
             passed_bytes_total: m.count.passed_bytes,
             dropped_packets_total: m.count.dropped_packets,
             waiting_bytes: m.count.waiting_bytes,
+            offered_bps: known.offered_bps,
+            offered_bytes_total: known.offered_bytes,
+            held_seconds_total: known.held.as_secs_f64(),
+            guarantee_wanted_seconds_total: known.wanted.as_secs_f64(),
+            guarantee_met_seconds_total: known.met.as_secs_f64(),
+            guarantee_met_ratio: known.ratio(),
+            breaches_total: known.breaches,
+            breached_seconds: known.breached.map(|time| time.as_secs_f64()),
             excess: m.held.as_ref().map(|held| ExcessDocument {
                 waits: held.waits.word().to_owned(),
                 send_buffer_bytes: held.send_buffer_bytes,

@@ -150,6 +150,16 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
+/// A rate, rounded: `4.1 Mbit/s`, `940 Mbit/s`.
+pub fn rate(bits_per_second: u64) -> String {
+    let units = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)];
+    let value = bits_per_second as f64;
+    // What would be rounded up to 1,000 is one of the next unit.
+    let unit = units.into_iter().find(|(_, factor)| value >= 0.9995 * factor);
+    let (unit, factor) = unit.unwrap_or(("bit/s", 1.0));
+    format!("{} {unit}", three(value / factor))
+}
+
 /// A percentage of a ratio: `44 %`, `2.2 %`.
 pub fn percent(ratio: f64) -> String {
     let p = ratio * 100.0;

@@ -20,7 +20,7 @@ use vmio_model::policy::Links;
 
 use super::{Config, files, links};
 use crate::context::{Context, Outcome};
-use crate::report::format::count;
+use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
 
 /// The group that may use the socket, where it is there and none is named.
@@ -178,6 +178,24 @@ fn say(event: &Event, socket: &Path, style: Style) {
         Event::Went { interface } => term::note(&format!("{interface}: gone")),
         Event::Trouble(what) => warn(what),
         Event::Well => term::note("that is over"),
+        Event::Breach(breach) => match breach.ended_after {
+            None => warn(&format!(
+                "{} {}: gets {}, less than its minimum of {} that it wants",
+                breach.pool,
+                breach.member,
+                rate(breach.rate_bps),
+                rate(breach.min_bps)
+            )),
+            Some(lasted) => term::note(&format!(
+                "{} {}: that is over; it did not get its minimum for {}",
+                breach.pool,
+                breach.member,
+                time(lasted.as_secs_f64())
+            )),
+        },
+        Event::MoreBreaches(more) => {
+            warn(&format!("so it began or ended for {more} more in this second: vmio guard status"));
+        }
         Event::Alive => systemd(&[NotifyState::Watchdog]),
         Event::Ended { undone: true } => term::note("ended; the limits are off"),
         Event::Ended { undone: false } => {

@@ -15,6 +15,8 @@ use crate::term::Style;
 const FIGURE: usize = 7;
 /// Longest name beside which the figures still stand on the same line.
 const NAME: usize = 20;
+/// Lines of a kind that are shown; there may be thousands.
+const LINES: usize = 20;
 /// Longest class that is shown whole.
 const CLASS: usize = 10;
 
@@ -49,6 +51,7 @@ pub fn text(status: &Status, style: Style) -> String {
     for pool in &status.pools {
         out.push('\n');
         table(&mut out, pool, style);
+        held_back(&mut out, pool);
     }
     if !policy.over.is_empty() {
         let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
@@ -57,7 +60,7 @@ pub fn text(status: &Status, style: Style) -> String {
 }
 
 /// What deserves a look, by kind.
-fn cautions(status: &Status) -> [(&'static str, Vec<String>); 4] {
+fn cautions(status: &Status) -> [(&'static str, Vec<String>); 5] {
     let policy = &status.policy;
     let mut waits = Vec::new();
     if let Some(left) = policy.taken_back_in_seconds {
@@ -69,7 +72,59 @@ fn cautions(status: &Status) -> [(&'static str, Vec<String>); 4] {
     }
     files.extend(policy.refused.iter().map(|why| format!("the last change was refused: {why}")));
     let notes = status.notes.iter().chain(&policy.warnings).cloned().collect();
-    [("waits", waits), ("files", files), ("note", notes), ("trouble", status.trouble.iter().cloned().collect())]
+    let trouble = status.trouble.iter().cloned().collect();
+    [("waits", waits), ("files", files), ("note", notes), ("trouble", trouble), ("breach", breaches(status))]
+}
+
+/// Whose guarantee is not kept now.
+fn breaches(status: &Status) -> Vec<String> {
+    let mut all = Vec::new();
+    for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
+        let (Some(seconds), min) = (member.breached_seconds, member.min_effective_bps) else { continue };
+        let got = member.rate_bps.map_or_else(|| "less".to_owned(), format::rate);
+        all.push(format!(
+            "{} {} {}: gets {got} of its minimum of {} that it wants, for {} now",
+            pool.uplink,
+            pool.direction.word(),
+            member.name,
+            format::rate(min),
+            format::time(seconds)
+        ));
+    }
+    more_than(&mut all, LINES);
+    all
+}
+
+/// No more lines than that.
+fn more_than(lines: &mut Vec<String>, most: usize) {
+    let more = lines.len().saturating_sub(most);
+    if more > 0 {
+        lines.truncate(most);
+        lines.push(format!("and {more} more: vmio guard status --json"));
+    }
+}
+
+/// What waits and was lost, of those that want more than they get now.
+fn held_back(out: &mut String, pool: &PoolDocument) {
+    let mut lines = Vec::new();
+    for member in &pool.members {
+        if member.waiting_bytes == 0 || member.offered_bps.is_none() {
+            continue;
+        }
+        let place = member.excess.as_ref().map_or_else(String::new, |excess| format!(" ({})", excess.waits));
+        let mut line = format!("{}{place}: {} wait", member.name, format::bytes(member.waiting_bytes));
+        if member.dropped_packets_total > 0 {
+            let _ = write!(line, ", {} dropped", format::count(member.dropped_packets_total as usize, "packet"));
+        }
+        if member.held_seconds_total > 0.0 {
+            let _ = write!(line, ", held back for {}", format::time(member.held_seconds_total));
+        }
+        lines.push(line);
+    }
+    more_than(&mut lines, LINES);
+    for line in lines {
+        *out += &fit::paragraph("  ", 2, &line);
+    }
 }
 
 fn indented(text: &str) -> String {

@@ -1,0 +1,227 @@
+// Asks for /v1/status each second and shows it. Every text of others becomes a text node, never markup.
+"use strict";
+
+const ROWS = 200; // of a pool; there may be thousands
+const KEY = "vmio-guard-token";
+const by = (id) => document.getElementById(id);
+const PLACES = {
+  held: "excess waits in the guest",
+  queued: "excess waits on the host",
+  nic: "excess waits in the card",
+  none: "not limited",
+};
+let last = null; // the answer before, for what was dropped in between
+let timer = 0;
+
+// What must not be shown is replaced, as everywhere in vmio (model/shown.rs).
+const HIDDEN = /[\p{Cc}\u061c\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff]/gu;
+const clean = (text) => String(text).replace(HIDDEN, "\ufffd");
+
+function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  for (const child of children) {
+    if (child !== null) made.append(typeof child === "string" ? clean(child) : child);
+  }
+  return made;
+}
+
+function scaled(value, units, step) {
+  let at = 0;
+  while (value >= 0.9995 * step && at + 1 < units.length) {
+    value /= step;
+    at += 1;
+  }
+  const decimals = value === 0 || value >= 99.95 || (at === 0 && step > 1) ? 0 : value >= 9.995 ? 1 : 2;
+  return `${value.toFixed(decimals)} ${units[at]}`;
+}
+const rate = (bits) => scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"], 1000);
+// What somebody wrote has no zeros at its end.
+const written = (bits) => rate(bits).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+const bytes = (n) => scaled(n, ["B", "KiB", "MiB", "GiB"], 1024);
+const few = (x) => x.toFixed(x >= 99.5 ? 0 : x >= 9.95 ? 1 : 2);
+const number = (n) => n.toLocaleString("en");
+
+function time(seconds) {
+  if (seconds < 0.9995e-3) return `${few(seconds * 1e6)} µs`;
+  if (seconds < 0.9995) return `${few(seconds * 1e3)} ms`;
+  if (seconds < 120) return `${few(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${few(seconds / 3600)} h` : `${few(seconds / 86400)} days`;
+}
+
+function tile(what, figure, more, bad) {
+  const made = element("div", bad ? "tile bad" : "tile");
+  made.append(element("div", "what", what), element("div", "figure", figure), element("div", "more", more));
+  return made;
+}
+
+function tiles(status, breaches) {
+  const { loop, policy, appeared } = status;
+  const met = members(status).filter(({ member }) => member.guarantee_met_ratio != null);
+  const least = met.length ? Math.min(...met.map(({ member }) => member.guarantee_met_ratio)) : null;
+  const all = [
+    tile("Breaches now", String(breaches), breaches ? "a minimum wanted, and not got" : "no minimum missed for 2 s in a row", breaches),
+    tile("Guarantee met", least === null ? "–" : `${few(least * 100)} %`, "the least of any, of the last minute", least !== null && least < 0.99),
+    tile("Loop", time(loop.last_seconds), `of ${time(loop.period_seconds)}; the longest ${time(loop.longest_seconds)}`, loop.last_seconds > loop.period_seconds),
+    tile("New interfaces", appeared.p99_seconds == null ? "–" : time(appeared.p99_seconds), appeared.p99_seconds == null ? "none came so far" : `99 % limited within; ${number(appeared.total)} came`),
+    tile("Put right", number(loop.put_right_total), "changes of others at the queues"),
+    tile("Policy", `revision ${policy.revision}`, policy.files.join(", ")),
+  ];
+  by("tiles").replaceChildren(...all);
+}
+
+function notices(status) {
+  const all = [];
+  const add = (text, bad) => all.push(element("div", bad ? "notice bad" : "notice", text));
+  const { policy } = status;
+  if (status.trouble) add(`Trouble: ${status.trouble}`, true);
+  if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
+  if (policy.taken_back_in_seconds != null) {
+    add(`This change is taken back in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
+  }
+  if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
+  if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
+  for (const text of [...status.notes, ...policy.warnings].slice(0, 20)) add(text);
+  by("notices").replaceChildren(...all);
+}
+
+const members = (status) => status.pools.flatMap((pool) => pool.members.map((member) => ({ pool, member })));
+
+// What a member lost since the answer before, a second.
+function lost(pool, member, seconds) {
+  const before = last && last.dropped.get(`${pool.uplink} ${pool.direction} ${member.name}`);
+  const packets = before === undefined || before === null ? 0 : member.dropped_packets_total - before;
+  return packets > 0 && seconds > 0 ? packets / seconds : 0;
+}
+
+function bar(pool, member) {
+  const made = element("div", "bar");
+  const part = (value) => `${Math.min(100, (100 * value) / Math.max(1, pool.capacity_bps))}%`;
+  const piece = (className, property, value) => {
+    const one = element("i", className);
+    one.style[property] = part(value);
+    made.append(one);
+  };
+  piece("allowed", "width", Math.min(member.max_bps, pool.capacity_bps));
+  piece("now", "width", member.rate_bps || 0);
+  if (member.min_effective_bps > 0) piece("least", "left", member.min_effective_bps);
+  made.setAttribute("role", "img");
+  const now = member.rate_bps == null ? "not known yet" : rate(member.rate_bps);
+  made.setAttribute("aria-label", `${now}; minimum ${written(member.min_effective_bps)}, maximum ${written(member.max_bps)}`);
+  return made;
+}
+
+function excess(pool, member, seconds) {
+  const made = element("div", "excess");
+  const say = (...parts) => made.append(...(made.hasChildNodes() ? ["; "] : []), ...parts);
+  const strong = (text, className) => element("b", className || "", text);
+  if (member.breached_seconds != null) say(strong(`less than its minimum for ${time(member.breached_seconds)}`, "bad"));
+  if (member.excess) {
+    say(PLACES[member.excess.waits] || clean(member.excess.waits));
+    made.title = clean(member.excess.reason);
+  }
+  if (member.waiting_bytes > 0) say(strong(bytes(member.waiting_bytes)), " wait");
+  const drops = lost(pool, member, seconds);
+  if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped");
+  if (member.held_seconds_total > 0) say(`held back ${time(member.held_seconds_total)} so far`);
+  if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} packets dropped so far`);
+  return made;
+}
+
+function row(pool, member, seconds) {
+  const made = element("div", member.breached_seconds != null ? "row breached" : "row");
+  const of = member.name === member.class ? "" : `${member.class}, `;
+  const name = element("div", "name", member.name, element("small", "", `${of}priority ${member.priority}`));
+  const now = element("div", "rate", member.rate_bps == null ? "–" : rate(member.rate_bps));
+  const least = member.min_effective_bps > 0 ? `min ${written(member.min_effective_bps)}` : null;
+  now.append(...[least, `max ${written(member.max_bps)}`].filter(Boolean).map((text) => element("small", "", text)));
+  made.append(name, bar(pool, member), now, excess(pool, member, seconds));
+  return made;
+}
+
+function show(status) {
+  const now = performance.now();
+  const seconds = last ? (now - last.at) / 1000 : 0;
+  const found = by("find").value.trim().toLowerCase();
+  const wanted = (m) => !found || m.name.toLowerCase().includes(found) || m.class.toLowerCase().includes(found);
+  const sections = status.pools.map((pool) => {
+    const total = pool.members.reduce((sum, member) => sum + (member.rate_bps || 0), 0);
+    const direction = pool.direction === "guest_tx" ? "guests send" : "guests receive";
+    const head = element("div", "head", element("h2", "", `${pool.uplink}: ${direction}`));
+    const shared = pool.shared_bps === pool.capacity_bps ? "" : `, ${written(pool.shared_bps)} shared`;
+    head.append(element("span", "dim", `${rate(total)} of ${written(pool.capacity_bps)}${shared}`));
+    if (pool.stage) {
+      const { shared_bps, waiting_bytes, dropped_packets_total } = pool.stage;
+      const behind = `${bytes(waiting_bytes)} wait behind, ${number(dropped_packets_total)} packets dropped there`;
+      head.append(element("span", "dim", `guests share ${written(shared_bps)} before the uplink; ${behind}`));
+    }
+    const made = element("section", "pool", head);
+    let rows = pool.members.filter(wanted);
+    if (rows.length > ROWS) {
+      // Who deserves a look first.
+      const rank = (m) => [m.breached_seconds != null, m.waiting_bytes > 0, m.rate_bps || 0].map(Number);
+      const ranked = rows.map((m) => [rank(m), m]);
+      ranked.sort(([a], [b]) => b[0] - a[0] || b[1] - a[1] || b[2] - a[2]);
+      rows = ranked.map(([, m]) => m);
+    }
+    made.append(...rows.slice(0, ROWS).map((member) => row(pool, member, seconds)));
+    if (rows.length > ROWS) made.append(element("p", "dim", `and ${number(rows.length - ROWS)} more`));
+    return made;
+  });
+  by("pools").replaceChildren(...sections);
+  const all = members(status);
+  const breaches = all.filter(({ member }) => member.breached_seconds != null).length;
+  tiles(status, breaches);
+  notices(status);
+  by("tools").hidden = all.length < 20;
+  by("legend").hidden = false;
+  const since = new Date(status.started_unix_seconds * 1000).toLocaleString();
+  by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, since ${since}`);
+  const bad = status.trouble ? "trouble" : breaches ? "a guarantee is not kept" : "";
+  state(bad || "in force", bad ? "bad" : "good");
+  document.title = bad ? `${bad} · vmio guard` : "vmio guard";
+  const dropped = all.map(({ pool, member }) => [`${pool.uplink} ${pool.direction} ${member.name}`, member.dropped_packets_total]);
+  last = { at: now, dropped: new Map(dropped) };
+}
+
+function state(text, className) {
+  const place = by("state");
+  if (place.textContent !== text) place.textContent = text;
+  place.className = `state ${className}`;
+  document.body.classList.toggle("stale", className === "old");
+}
+
+async function ask() {
+  clearTimeout(timer);
+  const token = sessionStorage.getItem(KEY);
+  try {
+    const headers = token ? { Authorization: `Bearer ${token}` } : {};
+    const answer = await fetch("v1/status", { headers, cache: "no-store", signal: AbortSignal.timeout(10000) });
+    if (answer.status === 401) {
+      sessionStorage.removeItem(KEY);
+      by("door").hidden = false;
+      state(token ? "that is not the token" : "needs the token", "old");
+      return;
+    }
+    if (!answer.ok) throw new Error(`answer ${answer.status}`);
+    const status = await answer.json();
+    by("door").hidden = true;
+    show(status);
+  } catch (error) {
+    last = null;
+    state("no answer from the guard; limits stay in force", "old bad");
+    document.body.classList.add("stale");
+    console.error(error);
+  }
+  timer = setTimeout(ask, 1000);
+}
+
+by("door").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(KEY, by("token").value.trim());
+  by("token").value = "";
+  ask();
+});
+by("find").addEventListener("input", ask);
+ask();

@@ -1,0 +1,219 @@
+//! What each member got and wanted, and who did not get its minimum: from what members have counted at two times. Pure;
+//! called once a second.
+//!
+//! A member is **held back** in a window in which packets of it were dropped, or something of it waits at both ends. It
+//! **wants its minimum** where it got it, or where something of it waits at both ends of the window: a queue that was
+//! empty at either end may have had nothing to send for a part of it. What never comes to this host (dropped
+//! by a switch before it) nobody here can count.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::core::PoolStatus;
+use crate::desired::PoolKey;
+use crate::planes::Count;
+
+/// A minimum is met by this share of it: windows and packets have ends.
+pub const MET: f64 = 0.95;
+/// A guarantee is breached when it was not met for so long in a row, and kept again when it was for as long.
+pub const LASTS: Duration = Duration::from_secs(2);
+/// Windows of which [`Demand::ratio`] tells: a minute.
+const WINDOWS: u32 = 60;
+
+/// What a window changed.
+enum Turn {
+    Begins,
+    Ends(Duration),
+}
+
+/// What is known of a member's demand since it is there.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Known {
+    /// What passed in the last window, in bit/s; `None` where that is not known yet.
+    pub rate_bps: Option<u64>,
+    /// Bytes that passed, and those that came to wait. What was dropped is not among them: its length is not counted.
+    pub offered_bytes: u64,
+    /// Those of the last window, in bit/s; `None` as of the rate.
+    pub offered_bps: Option<u64>,
+    /// Time in which it was held back.
+    pub held: Duration,
+    /// Time in which it wanted its minimum.
+    pub wanted: Duration,
+    /// Time of that in which it got it.
+    pub met: Duration,
+    /// Breaches of its guarantee so far.
+    pub breaches: u64,
+    /// How long its guarantee has not been met now, if it is breached.
+    pub breached: Option<Duration>,
+    /// The last windows, the youngest lowest: whether it wanted its minimum, and whether it got it.
+    windows: (u64, u64),
+    /// How long in a row it has been otherwise than `breached` says.
+    otherwise: Duration,
+}
+
+impl Known {
+    /// Of the windows of the last minute in which it wanted its minimum, the share in which it got it, 0 to 1; `None`
+    /// where it wanted it in none.
+    pub fn ratio(&self) -> Option<f64> {
+        let (wanted, met) = self.windows;
+        (wanted > 0).then(|| f64::from(met.count_ones()) / f64::from(wanted.count_ones()))
+    }
+
+    /// A window: what it counted, how long it was, and its minimum.
+    fn count(&mut self, before: Count, now: Count, time: Duration, min_bps: u64) -> Option<Turn> {
+        let seconds = time.as_secs_f64();
+        let passed = now.passed_bytes.checked_sub(before.passed_bytes);
+        let dropped = now.dropped_packets.checked_sub(before.dropped_packets);
+        let (Some(passed), Some(dropped), true) = (passed, dropped, seconds > 0.0) else {
+            // One that counts anew tells nothing of this window.
+            (self.rate_bps, self.offered_bps) = (None, None);
+            return None;
+        };
+        // What waited before and passed now was offered before.
+        let offered = (passed + now.waiting_bytes).saturating_sub(before.waiting_bytes);
+        let rate = |bytes: u64| Some((bytes as f64 * 8.0 / seconds) as u64);
+        self.offered_bytes += offered;
+        (self.rate_bps, self.offered_bps) = (rate(passed), rate(offered));
+        let waited = before.waiting_bytes > 0 && now.waiting_bytes > 0;
+        if waited || dropped > 0 {
+            self.held += time;
+        }
+        let met = passed as f64 * 8.0 >= min_bps as f64 * seconds * MET;
+        let wanted = min_bps > 0 && (met || waited);
+        let bit = |on: bool| u64::from(on);
+        let (all, kept) = self.windows;
+        let mask = (1 << WINDOWS) - 1;
+        self.windows = ((all << 1 | bit(wanted)) & mask, (kept << 1 | bit(wanted && met)) & mask);
+        if wanted {
+            self.wanted += time;
+        }
+        if wanted && met {
+            self.met += time;
+        }
+        self.judge(wanted && !met, time)
+    }
+
+    /// Whether a breach begins or ends with this window.
+    fn judge(&mut self, missed: bool, time: Duration) -> Option<Turn> {
+        if let Some(so_far) = &mut self.breached {
+            *so_far += time;
+        }
+        if missed == self.breached.is_some() {
+            self.otherwise = Duration::ZERO;
+            return None;
+        }
+        self.otherwise += time;
+        if self.otherwise < LASTS {
+            return None;
+        }
+        let turn = match self.lasted() {
+            None => Turn::Begins,
+            Some(lasted) => Turn::Ends(lasted),
+        };
+        self.breached = missed.then_some(self.otherwise);
+        self.breaches += u64::from(missed);
+        self.otherwise = Duration::ZERO;
+        Some(turn)
+    }
+
+    /// How long the breach was up to the last window in which the minimum was not met.
+    fn lasted(&self) -> Option<Duration> {
+        Some(self.breached?.saturating_sub(self.otherwise))
+    }
+}
+
+/// A guarantee that is not kept any more, or is again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breach {
+    /// Where.
+    pub pool: PoolKey,
+    /// Whose.
+    pub member: String,
+    /// Its minimum as far as all fit, in bit/s.
+    pub min_bps: u64,
+    /// What passed in the last window, in bit/s.
+    pub rate_bps: u64,
+    /// `None` where it begins; where it ends, how long it was.
+    pub ended_after: Option<Duration>,
+}
+
+/// A member.
+#[derive(Debug, Clone)]
+struct Member {
+    last: Count,
+    known: Known,
+    /// The look at which it was there.
+    look: u64,
+}
+
+/// The demand of each member.
+#[derive(Debug, Clone, Default)]
+pub struct Demand {
+    pools: BTreeMap<PoolKey, BTreeMap<String, Member>>,
+    at: Option<Instant>,
+    looks: u64,
+}
+
+impl Demand {
+    /// What is counted now; which breaches begin and end with it.
+    pub fn count(&mut self, pools: &[PoolStatus], at: Instant) -> Vec<Breach> {
+        let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
+        self.at = Some(at);
+        self.looks += 1;
+        let look = self.looks;
+        let mut breaches = Vec::new();
+        for pool in pools {
+            let members = self.pools.entry(pool.key.clone()).or_default();
+            for member in &pool.members {
+                // No name is copied for who was there before: there may be thousands.
+                let Some(before) = members.get_mut(&member.name) else {
+                    members.insert(member.name.clone(), Member { last: member.count, known: Known::default(), look });
+                    continue;
+                };
+                if before.look == look {
+                    // An interface may be called `host`, too: what the first of a name counts is told.
+                    continue;
+                }
+                before.look = look;
+                let last = std::mem::replace(&mut before.last, member.count);
+                if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps) {
+                    breaches.push(Breach {
+                        pool: pool.key.clone(),
+                        member: member.name.clone(),
+                        min_bps: member.min_effective_bps,
+                        rate_bps: before.known.rate_bps.unwrap_or(0),
+                        ended_after: match turn {
+                            Turn::Begins => None,
+                            Turn::Ends(lasted) => Some(lasted),
+                        },
+                    });
+                }
+            }
+        }
+        for (key, members) in &mut self.pools {
+            members.retain(|name, member| {
+                let there = member.look == look;
+                if !there {
+                    breaches.extend(over(key, name, &member.known));
+                }
+                there
+            });
+        }
+        self.pools.retain(|_, members| !members.is_empty());
+        breaches
+    }
+
+    /// Of a member; `None` of one that was not there at the last look.
+    pub fn of(&self, pool: &PoolKey, member: &str) -> Option<&Known> {
+        Some(&self.pools.get(pool)?.get(member)?.known)
+    }
+}
+
+/// Who is gone wants nothing any more.
+fn over(pool: &PoolKey, member: &str, gone: &Known) -> Option<Breach> {
+    let ended_after = Some(gone.lasted()?);
+    Some(Breach { pool: pool.clone(), member: member.to_owned(), min_bps: 0, rate_bps: 0, ended_after })
+}
+
+#[cfg(test)]
+mod tests;

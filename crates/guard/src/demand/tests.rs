@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used)]
+
+use vmio_model::holding::Queue;
+use vmio_model::policy::Direction;
+
+use super::*;
+use crate::core::MemberStatus;
+
+/// 80 Mbit/s are 10 MB in a window of a second.
+const MIN: u64 = 80_000_000;
+const MB: u64 = 1_000_000;
+
+fn key() -> PoolKey {
+    PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
+}
+
+fn member(name: &str, min: u64, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
+    let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting };
+    let (name, class) = (name.to_owned(), "gold".to_owned());
+    MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None }
+}
+
+/// Windows of a second.
+struct Clock {
+    demand: Demand,
+    at: Instant,
+}
+
+impl Clock {
+    fn new() -> Clock {
+        Clock { demand: Demand::default(), at: Instant::now() }
+    }
+
+    fn count(&mut self, members: Vec<MemberStatus>) -> Vec<Breach> {
+        self.at += Duration::from_secs(1);
+        self.demand
+            .count(&[PoolStatus { key: key(), root_bps: 0, queue: Queue::Uplink, stage: None, members }], self.at)
+    }
+
+    /// Of `a`, in all: passed, dropped, waiting.
+    fn a(&mut self, passed: u64, dropped: u64, waiting: u64) -> Vec<Breach> {
+        self.count(vec![member("a", MIN, passed, dropped, waiting)])
+    }
+
+    fn known(&self) -> &Known {
+        self.demand.of(&key(), "a").unwrap()
+    }
+}
+
+#[test]
+fn offered_is_what_passed_and_what_came_to_wait() {
+    let mut clock = Clock::new();
+    clock.a(100 * MB, 0, 3 * MB);
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (0, None), "nothing is known of before");
+    clock.a(110 * MB, 0, 5 * MB);
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(96_000_000)));
+    // 5 MB waited before; they passed now, and no more came.
+    clock.a(115 * MB, 0, 0);
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(0)));
+    // Counters begin anew: this window tells nothing, the sum never shrinks.
+    clock.a(MB, 0, 0);
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, None));
+    clock.a(2 * MB, 0, 0);
+    assert_eq!(clock.known().offered_bytes, 13 * MB);
+}
+
+#[test]
+fn held_back_is_who_lost_packets_or_waits_at_both_ends() {
+    let mut clock = Clock::new();
+    let held = |clock: &Clock| clock.known().held.as_secs();
+    clock.a(0, 0, 0);
+    clock.a(MB, 0, 1000);
+    assert_eq!(held(&clock), 0, "a packet that waits at a look is none that is held back");
+    clock.a(2 * MB, 0, 1000);
+    assert_eq!(held(&clock), 1);
+    clock.a(3 * MB, 0, 0);
+    assert_eq!(held(&clock), 1);
+    clock.a(4 * MB, 7, 0);
+    assert_eq!(held(&clock), 2);
+}
+
+#[test]
+fn a_guarantee_is_of_who_wants_it() {
+    let mut clock = Clock::new();
+    clock.a(0, 0, 0);
+    assert_eq!(clock.known().ratio(), None);
+    // Little, and all of it: it does not want its minimum.
+    clock.a(MB, 0, 0);
+    assert_eq!((clock.known().ratio(), clock.known().wanted.as_secs()), (None, 0));
+    // Its minimum, without a queue.
+    clock.a(11 * MB, 0, 0);
+    assert_eq!(clock.known().ratio(), Some(1.0));
+    // Less, with a queue at one end only, then at both.
+    clock.a(12 * MB, 0, MB);
+    assert_eq!(clock.known().ratio(), Some(1.0));
+    clock.a(13 * MB, 5, MB);
+    assert_eq!(clock.known().ratio(), Some(0.5));
+    assert_eq!((clock.known().wanted.as_secs(), clock.known().met.as_secs()), (2, 1));
+    // A minute later only what the last minute shows counts; the sums stay.
+    for _ in 0..60 {
+        clock.a(13 * MB, 5, 0);
+    }
+    assert_eq!((clock.known().ratio(), clock.known().wanted.as_secs()), (None, 2));
+    // Without a minimum there is nothing to keep.
+    clock.count(vec![member("a", 0, 13 * MB, 5, MB)]);
+    assert!(clock.count(vec![member("a", 0, 13 * MB, 5, MB)]).is_empty());
+    assert_eq!(clock.known().ratio(), None);
+}
+
+#[test]
+fn a_breach_is_told_once_when_it_begins_and_once_when_it_ends() {
+    let mut clock = Clock::new();
+    clock.a(0, 0, MB);
+    assert_eq!(clock.a(5 * MB, 0, MB), [], "for a second only");
+    let told = clock.a(10 * MB, 0, MB);
+    let begun = Breach { pool: key(), member: "a".into(), min_bps: MIN, rate_bps: 40_000_000, ended_after: None };
+    assert_eq!(told, std::slice::from_ref(&begun));
+    assert_eq!(clock.known().breached, Some(Duration::from_secs(2)));
+    assert_eq!(clock.a(15 * MB, 0, MB), []);
+    // A good second between bad ones ends nothing.
+    assert_eq!(clock.a(25 * MB, 0, MB), []);
+    assert_eq!(clock.a(30 * MB, 0, MB), []);
+    assert_eq!((clock.known().breaches, clock.known().breached), (1, Some(Duration::from_secs(5))));
+    assert_eq!(clock.a(40 * MB, 0, MB), []);
+    let told = clock.a(50 * MB, 0, MB);
+    assert_eq!(told, [Breach { rate_bps: MIN, ended_after: Some(Duration::from_secs(5)), ..begun }]);
+    assert_eq!((clock.known().breaches, clock.known().breached), (1, None));
+}
+
+#[test]
+fn a_breach_ends_with_its_member_and_its_pool() {
+    let mut clock = Clock::new();
+    for _ in 0..3 {
+        clock.count(vec![member("a", MIN, 0, 0, MB), member("b", MIN, 0, 0, MB)]);
+    }
+    let told = clock.count(vec![member("b", MIN, 0, 0, MB)]);
+    let ended: Vec<_> = told.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
+    assert_eq!(ended, [("a", Some(Duration::from_secs(2)))]);
+    let told = clock.demand.count(&[], clock.at + Duration::from_secs(1));
+    let ended: Vec<_> = told.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
+    assert_eq!(ended, [("b", Some(Duration::from_secs(3)))]);
+    assert!(clock.demand.of(&key(), "b").is_none());
+}

@@ -1,0 +1,313 @@
+//! What a guard that runs says to Prometheus: its [`Status`] in the text format, version 0.0.4. Names follow the naming
+//! rules of Prometheus: base units, `_total` for what only grows, ratios of 0 to 1. What is not known is not printed.
+//!
+//! Adding a metric: a row in [`ABOUT`] or [`OF_MEMBERS`]; `docs/guard-api.md` has them all, which a test holds.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use vmio_model::shown;
+
+use crate::manager::document::{MemberDocument, PoolDocument, Status};
+
+/// Type of what [`text`] gives.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// What each name begins with.
+pub const PREFIX: &str = "vmio_guard_";
+
+/// What Prometheus calls a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+}
+
+impl Kind {
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+            Kind::Summary => "summary",
+        }
+    }
+}
+
+/// The one figure that members and uplinks have.
+const DROPPED: &str = "dropped_packets_total";
+
+/// A figure of the guard itself.
+struct About {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    value: fn(&Status) -> Option<f64>,
+}
+
+/// A figure of each member.
+struct OfMember {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    /// A label besides those that all have.
+    label: Option<(&'static str, &'static str)>,
+    value: fn(&MemberDocument) -> Option<f64>,
+}
+
+const fn about(name: &'static str, kind: Kind, help: &'static str, value: fn(&Status) -> Option<f64>) -> About {
+    About { name, kind, help, value }
+}
+
+const fn of(name: &'static str, kind: Kind, help: &'static str, value: fn(&MemberDocument) -> Option<f64>) -> OfMember {
+    OfMember { name, kind, help, label: None, value }
+}
+
+use Kind::{Counter, Gauge};
+
+/// Figures of the guard itself.
+const ABOUT: &[About] = &[
+    about("start_time_seconds", Gauge, "When the daemon was started, in seconds since the epoch.", |s| {
+        Some(s.started_unix_seconds)
+    }),
+    about("policy_revision", Gauge, "Revision of the policy in force: counts each change since the start.", |s| {
+        Some(s.policy.revision as f64)
+    }),
+    about("policy_refused", Gauge, "1 if the last change of the policy was refused.", |s| {
+        Some(yes(s.policy.refused.is_some()))
+    }),
+    about("policy_files_differ", Gauge, "1 if the files have changed since they were put in force.", |s| {
+        Some(yes(s.policy.files_differ))
+    }),
+    about(
+        "policy_unconfirmed_seconds",
+        Gauge,
+        "Time after which the change in force is taken back unless it is confirmed.",
+        |s| s.policy.taken_back_in_seconds,
+    ),
+    about("trouble", Gauge, "1 while something goes wrong: vmio guard status says what.", |s| {
+        Some(yes(s.trouble.is_some()))
+    }),
+    about("loop_period_seconds", Gauge, "Period of the loop.", |s| Some(s.loops.period_seconds)),
+    about("loop_periods_total", Counter, "Periods of the loop since the start.", |s| {
+        Some(s.loops.periods_total as f64)
+    }),
+    about("loop_last_seconds", Gauge, "Time that the loop's last period took.", |s| Some(s.loops.last_seconds)),
+    about("loop_longest_seconds", Gauge, "Time that the loop's longest period took.", |s| {
+        Some(s.loops.longest_seconds)
+    }),
+    about("put_right_total", Counter, "Changes of others at what is in force that were put right.", |s| {
+        Some(s.loops.put_right_total as f64)
+    }),
+];
+
+/// Figures of each member; [`members`] adds where its excess waits.
+const OF_MEMBERS: &[OfMember] = &[
+    of("offered_bytes_total", Counter, "Bytes that passed or came to wait; not those dropped.", |m| {
+        m.offered_bps.map(|_| m.offered_bytes_total as f64)
+    }),
+    of("passed_bytes_total", Counter, "Bytes that passed, as they count on the wire.", |m| {
+        Some(m.passed_bytes_total as f64)
+    }),
+    OfMember {
+        name: DROPPED,
+        kind: Counter,
+        help: "Packets that were dropped, by place: at the member's queue, or behind all queues at the uplink.",
+        label: Some(("place", "queue")),
+        value: |m| Some(m.dropped_packets_total as f64),
+    },
+    of("waiting_bytes", Gauge, "Bytes that wait in the member's queue on the host.", |m| Some(m.waiting_bytes as f64)),
+    of("send_buffer_bytes", Gauge, "Send buffer of the guest's tap that is in force.", |m| {
+        m.excess.as_ref()?.send_buffer_bytes.map(f64::from)
+    }),
+    of(
+        "held_seconds_total",
+        Counter,
+        "Time in which the member was held back: packets of it waited or were dropped.",
+        |m| Some(m.held_seconds_total),
+    ),
+    of("limit_bytes_per_second", Gauge, "Limit that is in force now.", |m| m.limit_bps.map(bytes)),
+    of("min_effective_bytes_per_second", Gauge, "Minimum, as far as all fit.", |m| Some(bytes(m.min_effective_bps))),
+    of("max_bytes_per_second", Gauge, "Maximum.", |m| Some(bytes(m.max_bps))),
+    of("guarantee_wanted_seconds_total", Counter, "Time in which the member wanted its minimum.", |m| {
+        guaranteed(m, m.guarantee_wanted_seconds_total)
+    }),
+    of("guarantee_met_seconds_total", Counter, "Time in which the member wanted its minimum and got it.", |m| {
+        guaranteed(m, m.guarantee_met_seconds_total)
+    }),
+    of(
+        "guarantee_met_ratio",
+        Gauge,
+        "Share of the last minute's time in which the member wanted its minimum that it got it in.",
+        |m| m.guarantee_met_ratio,
+    ),
+    of(
+        "breaches_total",
+        Counter,
+        "Times that the member did not get a minimum that it wanted, for 2 s or more.",
+        |m| guaranteed(m, m.breaches_total as f64),
+    ),
+    of("breached", Gauge, "1 while the member does not get a minimum that it wants.", |m| {
+        guaranteed(m, yes(m.breached_seconds.is_some()))
+    }),
+];
+
+/// A rate in the base unit.
+fn bytes(bits: u64) -> f64 {
+    bits as f64 / 8.0
+}
+
+fn yes(is: bool) -> f64 {
+    if is { 1.0 } else { 0.0 }
+}
+
+/// Who has no minimum has no guarantee; of one that had it, what was counted stays.
+fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
+    (member.min_effective_bps > 0 || value > 0.0).then_some(value)
+}
+
+/// All of it.
+pub fn text(status: &Status) -> String {
+    let mut out = Text(String::new());
+    out.head("build_info", Gauge, "Version of the vmio that runs, and what puts limits in force.");
+    out.labelled("build_info", &[("version", &status.vmio_version), ("plane", &status.plane)], 1.0);
+    for metric in ABOUT {
+        if let Some(value) = (metric.value)(status) {
+            out.head(metric.name, metric.kind, metric.help);
+            out.labelled(metric.name, &[], value);
+        }
+    }
+    loop_times(&mut out, status);
+    appeared(&mut out, status);
+    pools(&mut out, status, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| {
+        Some(bytes(pool.capacity_bps))
+    });
+    pools(&mut out, status, "shared_bytes_per_second", "What the members share now.", |pool| {
+        Some(bytes(pool.shared_bps))
+    });
+    let help = "What the guests share now where their queues stand before the uplink.";
+    pools(&mut out, status, "stage_shared_bytes_per_second", help, |pool| Some(bytes(pool.stage.as_ref()?.shared_bps)));
+    let help = "Bytes that have left those queues and wait at the uplink.";
+    pools(&mut out, status, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
+    members(&mut out, status);
+    out.0
+}
+
+fn loop_times(out: &mut Text, status: &Status) {
+    let name = "loop_duration_seconds";
+    out.head(name, Kind::Histogram, "Time that the loop's periods took.");
+    for bucket in &status.loops.buckets {
+        let most = bucket.at_most_seconds.to_string();
+        out.labelled(&format!("{name}_bucket"), &[("le", &most)], bucket.total as f64);
+    }
+    let periods = status.loops.periods_total as f64;
+    out.labelled(&format!("{name}_bucket"), &[("le", "+Inf")], periods);
+    out.labelled(&format!("{name}_sum"), &[], status.loops.seconds_total);
+    out.labelled(&format!("{name}_count"), &[], periods);
+}
+
+fn appeared(out: &mut Text, status: &Status) {
+    let name = "appear_duration_seconds";
+    out.head(
+        name,
+        Kind::Summary,
+        "Time from an interface's appearing to its limit in force; quantiles of the last 1,000.",
+    );
+    let appeared = &status.appeared;
+    for (quantile, value) in [("0.5", appeared.p50_seconds), ("0.99", appeared.p99_seconds)] {
+        if let Some(value) = value {
+            out.labelled(name, &[("quantile", quantile)], value);
+        }
+    }
+    out.labelled(&format!("{name}_sum"), &[], appeared.seconds_total);
+    out.labelled(&format!("{name}_count"), &[], appeared.total as f64);
+}
+
+fn pools(out: &mut Text, status: &Status, name: &str, help: &str, value: fn(&PoolDocument) -> Option<f64>) {
+    let all: Vec<_> = status.pools.iter().filter_map(|pool| Some((pool, value(pool)?))).collect();
+    if all.is_empty() {
+        return;
+    }
+    out.head(name, Gauge, help);
+    for (pool, value) in all {
+        out.labelled(name, &[("uplink", &pool.uplink), ("direction", pool.direction.word())], value);
+    }
+}
+
+/// Labels are written once a member, not once a figure: there may be thousands.
+fn members(out: &mut Text, status: &Status) {
+    let labels = |pool: &PoolDocument, member: &MemberDocument| {
+        let (uplink, direction) = (escaped(&pool.uplink), pool.direction.word());
+        let (name, class) = (escaped(&member.name), escaped(&member.class));
+        format!("uplink=\"{uplink}\",direction=\"{direction}\",member=\"{name}\",class=\"{class}\"")
+    };
+    let mut all = Vec::new();
+    let mut told = BTreeSet::new();
+    for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
+        let labels = labels(pool, member);
+        // An interface may be called `host`, too; the same labels twice, and Prometheus takes nothing at all.
+        if told.insert(labels.clone()) {
+            all.push((labels, member));
+        }
+    }
+    for metric in OF_MEMBERS {
+        let mut headed = false;
+        for (labels, member) in &all {
+            let Some(value) = (metric.value)(member) else { continue };
+            if !std::mem::replace(&mut headed, true) {
+                out.head(metric.name, metric.kind, metric.help);
+            }
+            // Of a string nothing fails.
+            let _ = write!(out.0, "{PREFIX}{}{{{labels}", metric.name);
+            if let Some((label, value)) = metric.label {
+                let _ = write!(out.0, ",{label}=\"{value}\"");
+            }
+            let _ = writeln!(out.0, "}} {value}");
+        }
+        if metric.name == DROPPED {
+            behind(out, status);
+        }
+    }
+    let name = "enforcement";
+    let mut headed = false;
+    for (labels, member) in &all {
+        let Some(excess) = &member.excess else { continue };
+        if !std::mem::replace(&mut headed, true) {
+            out.head(name, Gauge, "1; the label says where the member's excess waits: held, queued, nic or none.");
+        }
+        let _ = writeln!(out.0, "{PREFIX}{name}{{{labels},waits=\"{}\"}} 1", escaped(&excess.waits));
+    }
+}
+
+/// What was dropped behind the queues of the guests is nobody's of them.
+fn behind(out: &mut Text, status: &Status) {
+    for pool in &status.pools {
+        if let Some(stage) = &pool.stage {
+            let labels = [("uplink", pool.uplink.as_str()), ("direction", pool.direction.word()), ("place", "uplink")];
+            out.labelled(DROPPED, &labels, stage.dropped_packets_total as f64);
+        }
+    }
+}
+
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, kind: Kind, help: &str) {
+        let _ = writeln!(self.0, "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {}", kind.word());
+    }
+
+    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> = labels.iter().map(|(label, v)| format!("{label}=\"{}\"", escaped(v))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.0, "{PREFIX}{name}{labels} {value}");
+    }
+}
+
+/// A label's value: an interface may be called nearly anything. What must not be shown (a line feed too) is replaced.
+fn escaped(text: &str) -> String {
+    shown::line(text).replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+#[cfg(test)]
+mod tests;
