@@ -16,6 +16,8 @@ pub struct Found {
     pub nic: Option<Nic>,
     /// Processes that run the guest.
     pub pids: Vec<u32>,
+    /// Bytes of memory that the guest was given, where it is known.
+    pub memory_bytes: Option<u64>,
     /// What lies between it and each uplink that it may share.
     pub ways: BTreeMap<String, Way>,
 }
@@ -23,6 +25,6 @@ pub struct Found {
 impl From<Interface> for Found {
     /// One behind which no guest is known.
     fn from(interface: Interface) -> Found {
-        Found { interface, nic: None, pids: Vec::new(), ways: BTreeMap::new() }
+        Found { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
     }
 }

@@ -13,6 +13,7 @@ use crate::core::{Core, CoreError};
 use crate::daemon::{Daemon, Gone, StartError};
 use crate::demand::{Breach, Demand};
 use crate::found::Found;
+use crate::groups::{Groups, GuestSeen};
 use crate::keep::{Keep, KeepError, Keeper};
 use crate::planes::{Plane, PlaneError, linux};
 use crate::source::Seen;
@@ -63,6 +64,9 @@ pub enum ManagerError {
     /// Interfaces cannot be looked at.
     #[error(transparent)]
     Look(#[from] linux::Error),
+    /// All limits are off but these of guests' control groups.
+    #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
+    Left(Vec<String>),
     /// What was asked makes no sense now.
     #[error("{0}")]
     Refused(String),
@@ -117,6 +121,10 @@ pub struct Manager {
     appeared_in_all: u64,
     started: SystemTime,
     plane: &'static str,
+    groups: Option<Groups>,
+    groups_put_right: u64,
+    /// What could not be put back at the last look.
+    group_notes: Vec<String>,
     trouble: Option<String>,
     refused: Option<String>,
 }
@@ -139,6 +147,8 @@ pub struct Start {
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
     pub plane_name: &'static str,
+    /// Where guests get what they are owed of processors and memory; nowhere without.
+    pub groups: Option<Groups>,
     /// Looks at what is there, with these uplinks.
     pub look: LookFirst,
 }
@@ -152,7 +162,7 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, look } = start;
+        let Start { texts, keeper, plane, plane_name, groups, look } = start;
         let keep = keeper.part("set");
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
         let read = read_now(&*texts, &over)?;
@@ -175,6 +185,9 @@ impl Manager {
             appeared_in_all: 0,
             started: SystemTime::now(),
             plane: plane_name,
+            groups,
+            groups_put_right: 0,
+            group_notes: Vec::new(),
             trouble: None,
             refused: None,
         })
@@ -199,6 +212,7 @@ impl Manager {
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
         self.found = seen.found;
+        self.group();
         if let Some(told) = seen.told.filter(|_| !self.limited().is_subset(&before)) {
             self.appeared_in_all += 1;
             let time = told.elapsed();
@@ -209,6 +223,26 @@ impl Manager {
             }
         }
         Ok(())
+    }
+
+    /// Puts in force what guests are owed of processors and memory.
+    fn group(&mut self) {
+        let Some(groups) = &mut self.groups else { return };
+        let mut guests: BTreeMap<&[u32], GuestSeen> = BTreeMap::new();
+        for found in self.found.iter().filter(|found| !found.pids.is_empty()) {
+            let name = found.interface.vms.first().unwrap_or(&found.interface.name);
+            let guest = guests.entry(&found.pids).or_insert_with(|| GuestSeen {
+                name: name.clone(),
+                interfaces: Vec::new(),
+                pids: found.pids.clone(),
+                memory_bytes: found.memory_bytes,
+            });
+            guest.interfaces.push(found.interface.clone());
+        }
+        let guests: Vec<GuestSeen> = guests.into_values().collect();
+        let done = groups.reconcile(&self.read.loaded.policy, &guests);
+        self.groups_put_right += done.put_right as u64;
+        self.group_notes = done.notes;
     }
 
     /// Interfaces that are in a class, by index.
@@ -241,6 +275,7 @@ impl Manager {
         self.refused = done.as_ref().err().map(ToString::to_string);
         let before = std::mem::replace(&mut self.read, done?);
         self.revision += 1;
+        self.group();
         // Of two changes in a row that wait, what was in force before the first is what somebody was sure of.
         let sure = self.pending.take().map_or(before, |pending| pending.before);
         self.pending = confirm.map(|limit| Pending { until: Instant::now() + limit, before: sure });
@@ -271,6 +306,7 @@ impl Manager {
         self.daemon()?.reload(before.loaded.policy.clone())??;
         self.read = before;
         self.revision += 1;
+        self.group();
         Ok(())
     }
 
@@ -365,6 +401,9 @@ impl Manager {
             appeared_time: self.appeared_time,
             trouble: self.trouble.as_deref().or(status.trouble.as_deref()),
             refused: self.refused.as_deref(),
+            groups: self.groups.as_ref().map(Groups::status).unwrap_or_default(),
+            groups_put_right: self.groups_put_right,
+            group_notes: &self.group_notes,
         }))
     }
 
@@ -400,6 +439,12 @@ impl Manager {
             return Ok(());
         }
         daemon.undo()?;
+        if let Some(groups) = &mut self.groups {
+            let left = groups.undo().notes;
+            if !left.is_empty() {
+                return Err(ManagerError::Left(left));
+            }
+        }
         for (id, _) in self.keep.live::<String>()? {
             self.keep.strike(id)?;
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
+use crate::groups::{Groups, GroupsError};
 use crate::keep::{KeepError, Keeper};
 use crate::manager::{Manager, ManagerError, Start, Texts};
 use crate::planes::linux::Error;
@@ -94,6 +95,9 @@ pub enum ServiceError {
     /// The ledger: another guard has it, for one.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// Control groups cannot be looked at.
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
     /// The policy or the plane.
     #[error(transparent)]
     Manager(#[from] ManagerError),
@@ -122,12 +126,15 @@ impl Service {
         let keeper = Keeper::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
+        let groups_keeper = keeper.clone();
         let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
+        let groups = Groups::open(&groups_keeper)?;
         let manager = Manager::start(Start {
             texts: self.texts,
             keeper,
             plane: Box::new(move || (plane.open)(options)),
             plane_name: plane.abilities.plane,
+            groups: Some(groups),
             look: Box::new(|uplinks| Source::open(Box::new(Here::default()))?.look(uplinks)),
         })?;
         let uplinks = manager.uplinks();

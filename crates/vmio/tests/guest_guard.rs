@@ -2,7 +2,8 @@
 //! what is too much waits in the guests: no packet is dropped on the host. A guest that is started anew keeps its class.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -27,6 +28,7 @@ capacity = "20Mbit"
 framing = "none"
 [class.gold]
 min = "8Mbit"
+cpu_weight = 200
 [class.silver]
 min = "4Mbit"
 [class.tin]
@@ -50,8 +52,44 @@ const NEAR: f64 = 0.02;
 /// A guest that the machine did not let run for a while may send so much later at once: windows until all are near.
 const WINDOWS: usize = 3;
 
+/// A control group for one guest, of the version that this host has.
+struct Group(PathBuf);
+
+impl Group {
+    fn make() -> Group {
+        let of_v1 = Path::new("/sys/fs/cgroup/cpu");
+        let above = if of_v1.exists() { of_v1 } else { Path::new("/sys/fs/cgroup") };
+        let group = Group(above.join(format!("vmio-guard-test-{}", std::process::id())));
+        fs::create_dir(&group.0).unwrap();
+        group
+    }
+
+    /// The weight of 100 or 200 in its version's terms.
+    fn weight(&self) -> (String, [&'static str; 2]) {
+        let (name, values) = match self.0.join("cpu.shares").exists() {
+            true => ("cpu.shares", ["1024", "2048"]),
+            false => ("cpu.weight", ["100", "200"]),
+        };
+        (fs::read_to_string(self.0.join(name)).unwrap().trim().to_owned(), values)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its guest has ended a moment ago.
+        for _ in 0..100 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 struct Host {
     bed: Bed,
+    /// The first guest's.
+    group: Group,
     dir: tempfile::TempDir,
     node: Arc<dyn Node>,
     journal: Arc<Journal>,
@@ -69,7 +107,7 @@ impl Host {
         let node: Arc<dyn Node> = Arc::new(Local::owned(Arc::clone(&journal)));
         let image = Image::load_or_build(&*node, &bed.state(), &|_| {}).unwrap();
         let (host, sink) = (Namespace::make(&*node).unwrap(), Namespace::make(&*node).unwrap());
-        let new = Host { bed, dir, node, journal, image, host, sink };
+        let new = Host { bed, group: Group::make(), dir, node, journal, image, host, sink };
         new.ip(&new.host, "link add br0 type bridge mcast_snooping 0");
         new.ip(&new.host, &format!("link add u0 type veth peer name u1 netns {}", new.sink.path()));
         new.ip(&new.host, "link set u0 master br0 up");
@@ -86,7 +124,7 @@ impl Host {
 
     fn policy(&self) -> PathBuf {
         let file = self.dir.path().join("guard.toml");
-        std::fs::write(&file, POLICY).unwrap();
+        fs::write(&file, POLICY).unwrap();
         file
     }
 
@@ -132,7 +170,7 @@ impl Host {
             accel: Some(Accel::Tcg),
             boot_limit: BOOT_LIMIT,
             oom_score_adj: 1000,
-            cgroup_procs: Vec::new(),
+            cgroup_procs: (number == 0).then(|| self.group.0.join("cgroup.procs")).into_iter().collect(),
             progress: &|_| {},
         };
         let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
@@ -189,6 +227,10 @@ fn three_guests_get_their_shares_and_nothing_is_dropped_on_the_host() {
         until("its tap is held", || host.member(number)["excess"]["waits"] == "held");
     }
 
+    let (weight, [usual, owed]) = host.group.weight();
+    assert_eq!(weight, owed, "{}", host.status().unwrap()["guests"]);
+    assert_eq!(host.status().unwrap()["guests"][0]["limits"][0]["value"], *owed);
+
     let sent: Vec<_> = thread::scope(|s| {
         let senders: Vec<_> = guests
             .iter()
@@ -227,8 +269,9 @@ fn three_guests_get_their_shares_and_nothing_is_dropped_on_the_host() {
     let again = host.boot(1);
     until("its class again", || host.members().iter().any(|m| m["class"] == "silver"));
     until("its tap is held again", || host.member(1)["excess"]["waits"] == "held");
-    drop((again, guests));
     assert!(host.vmio(&["guard", "undo"]).status().unwrap().success());
+    assert_eq!(host.group.weight().0, usual);
+    drop((again, guests));
     assert!(daemon.0.wait().unwrap().success());
     host.bed.is_clean();
 }

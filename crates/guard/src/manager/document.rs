@@ -10,6 +10,7 @@ use vmio_model::problem::Problem;
 use crate::core::{MemberStatus, PoolStatus};
 use crate::daemon;
 use crate::demand::Demand;
+use crate::groups::{GuestStatus, State};
 
 /// Version of this document; fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -34,6 +35,8 @@ pub struct Status {
     pub appeared: Appeared,
     /// Each direction of each uplink that is in force.
     pub pools: Vec<PoolDocument>,
+    /// Guests that are owed something of processors and memory.
+    pub guests: Vec<GuestDocument>,
     /// What deserves a word.
     pub notes: Vec<String>,
     /// What goes wrong now.
@@ -195,6 +198,32 @@ pub struct MemberDocument {
     pub excess: Option<ExcessDocument>,
 }
 
+/// A guest that is owed something besides the wire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GuestDocument {
+    /// Its name.
+    pub guest: String,
+    /// What it is owed.
+    pub limits: Vec<LimitDocument>,
+}
+
+/// A limit of a guest's control group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LimitDocument {
+    /// The key of the class: `cpu_weight`, `cpu_max`, `memory_max`.
+    pub key: String,
+    /// As the policy has it; null where classes of the guest dispute it.
+    pub wanted: Option<String>,
+    /// The file that it is written to; null where it is not in force.
+    pub file: Option<String>,
+    /// What is there.
+    pub value: Option<String>,
+    /// What comes back when it is taken off.
+    pub before: Option<String>,
+    /// Why it is not in force; null where it is.
+    pub why_not: Option<String>,
+}
+
 /// What a status is made of.
 pub(super) struct Known<'a> {
     pub plane: &'static str,
@@ -213,6 +242,9 @@ pub(super) struct Known<'a> {
     pub appeared_time: Duration,
     pub trouble: Option<&'a str>,
     pub refused: Option<&'a str>,
+    pub groups: &'a [GuestStatus],
+    pub groups_put_right: u64,
+    pub group_notes: &'a [String],
 }
 
 pub(super) fn status(known: Known<'_>) -> Status {
@@ -243,7 +275,7 @@ pub(super) fn status(known: Known<'_>) -> Status {
             periods_total: loops.ticks,
             last_seconds: loops.tick_time.as_secs_f64(),
             longest_seconds: loops.longest_tick_time.as_secs_f64(),
-            put_right_total: loops.put_right,
+            put_right_total: loops.put_right + known.groups_put_right,
             seconds_total: loops.tick_times.sum.as_secs_f64(),
             buckets: loops
                 .tick_times
@@ -258,9 +290,23 @@ pub(super) fn status(known: Known<'_>) -> Status {
             seconds_total: known.appeared_time.as_secs_f64(),
         },
         pools: loops.pools.iter().map(|pool| self::pool(pool, policy, known.demand)).collect(),
-        notes: loops.notes.clone(),
+        guests: known.groups.iter().map(guest).collect(),
+        notes: loops.notes.iter().chain(known.group_notes).cloned().collect(),
         trouble: known.trouble.map(str::to_owned),
     }
+}
+
+fn guest(guest: &GuestStatus) -> GuestDocument {
+    let limit = |limit: &crate::groups::LimitStatus| {
+        let (file, value, before, why_not) = match &limit.state {
+            State::InForce { file, value, before } => {
+                (Some(file.display().to_string()), Some(value.clone()), Some(before.clone()), None)
+            }
+            State::Not(why) => (None, None, None, Some(why.clone())),
+        };
+        LimitDocument { key: limit.key.word().to_owned(), wanted: limit.wanted.clone(), file, value, before, why_not }
+    };
+    GuestDocument { guest: guest.guest.clone(), limits: guest.limits.iter().map(limit).collect() }
 }
 
 fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {

@@ -40,7 +40,7 @@ impl Texts for Files {
 
 fn tap(index: u32) -> Found {
     let interface = Interface { index, name: format!("tap{index}"), ..Interface::default() };
-    Found { interface, nic: None, pids: Vec::new(), ways: BTreeMap::new() }
+    Found { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
 }
 
 fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
@@ -49,6 +49,7 @@ fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
         keeper: keeper.clone(),
         plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
         plane_name: "fake",
+        groups: None,
         look: Box::new(|_| Ok(vec![tap(1)])),
     })
 }

@@ -28,6 +28,8 @@ pub struct Behind {
     pub pids: Vec<u32>,
     /// Whether its network namespace is another than the host's.
     pub apart: bool,
+    /// Bytes of memory that it was given, where it is known.
+    pub memory_bytes: Option<u64>,
     /// Its network devices, with an interface of this namespace only where that is sure to be its.
     pub nics: Vec<Nic>,
 }
@@ -122,7 +124,8 @@ fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -
             nic.interface = None.into();
         }
     }
-    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, nics }
+    let memory_bytes = guest.processors.as_ref().and_then(|p| *p.memory_bytes);
+    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, memory_bytes, nics }
 }
 
 /// Whether a process holds a tap of that name. It is asked again until it does.

@@ -51,6 +51,7 @@ pub fn found(
             },
             nic: behind.map(|(_, nic)| nic.clone()),
             pids: behind.map(|(guest, _)| guest.pids.clone()).unwrap_or_default(),
+            memory_bytes: behind.and_then(|(guest, _)| guest.memory_bytes),
             ways: ways.collect(),
         });
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::builder::{StringValueParser, TypedValueParser};
 use vmio_guard::api::client::{Client, ClientError};
 use vmio_guard::api::{Apply, Set, Stop};
+use vmio_guard::groups::Groups;
 use vmio_guard::keep::Keeper;
 use vmio_guard::manager::document::Status;
 use vmio_guard::manager::{Change, Key};
@@ -181,7 +182,8 @@ pub fn undo(context: &Context) -> Outcome {
     for (id, _) in keeper.part("set").live::<String>()? {
         keeper.part("set").strike(id)?;
     }
-    for note in plane.notes() {
+    let groups = Groups::open(&keeper)?.undo();
+    for note in plane.notes().into_iter().chain(groups.notes) {
         term::note(&note);
     }
     term::note("no daemon runs; the limits are off");

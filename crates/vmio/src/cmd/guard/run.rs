@@ -117,7 +117,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
             .help("is another one running? `vmio guard status` tells; `vmio guard undo` ends it")
             .into()),
-        Err(e @ ServiceError::System { .. }) => Err(Failure::new(Exit::Precondition, e.to_string()).into()),
+        Err(e @ (ServiceError::System { .. } | ServiceError::Groups(_))) => {
+            Err(Failure::new(Exit::Precondition, e.to_string()).into())
+        }
     }
 }
 

@@ -53,6 +53,19 @@ pub fn text(status: &Status, style: Style) -> String {
         table(&mut out, pool, style);
         held_back(&mut out, pool);
     }
+    if !status.guests.is_empty() {
+        out += "\nof processors and memory\n";
+    }
+    for guest in &status.guests {
+        for limit in &guest.limits {
+            let wanted = limit.wanted.as_deref().unwrap_or("in dispute");
+            let what = match (&limit.value, &limit.why_not) {
+                (Some(value), _) => format!("in force: {value} in {}", limit.file.as_deref().unwrap_or_default()),
+                (None, why) => format!("not in force: {}", why.as_deref().unwrap_or("not known")),
+            };
+            out += &fit::notice("", 0, &format!("{}: {} {wanted}, {what}", guest.guest, limit.key));
+        }
+    }
     if !policy.over.is_empty() {
         let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
     }
