@@ -125,7 +125,7 @@ function excess(pool, member, seconds) {
   const drops = lost(pool, member, seconds);
   if (drops > 0) say(strong(`${number(Math.round(drops))}/s`), " dropped");
   if (member.held_seconds_total > 0) say(`held back ${time(member.held_seconds_total)} so far`);
-  if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} packets dropped so far`);
+  if (member.dropped_packets_total > 0) say(`${number(member.dropped_packets_total)} dropped so far`);
   return made;
 }
 
@@ -153,7 +153,7 @@ function show(status) {
     head.append(element("span", "dim", `${rate(total)} of ${written(pool.capacity_bps)}${shared}`));
     if (pool.stage) {
       const { shared_bps, waiting_bytes, dropped_packets_total } = pool.stage;
-      const behind = `${bytes(waiting_bytes)} wait behind, ${number(dropped_packets_total)} packets dropped there`;
+      const behind = `${bytes(waiting_bytes)} wait behind, ${number(dropped_packets_total)} dropped there`;
       head.append(element("span", "dim", `guests share ${written(shared_bps)} before the uplink; ${behind}`));
     }
     const made = element("section", "pool", head);
