@@ -21,6 +21,7 @@ pub mod groups;
 pub mod keep;
 pub mod manager;
 pub mod metrics;
+pub mod observed;
 pub mod planes;
 pub mod service;
 pub mod source;

@@ -15,7 +15,8 @@ use crate::demand::{Breach, Demand};
 use crate::found::Found;
 use crate::groups::{Groups, GuestSeen};
 use crate::keep::{Keep, KeepError, Keeper};
-use crate::planes::{Plane, PlaneError, linux};
+use crate::observed::Observation;
+use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Seen;
 
 pub mod document;
@@ -127,6 +128,8 @@ pub struct Manager {
     group_notes: Vec<String>,
     trouble: Option<String>,
     refused: Option<String>,
+    /// Of a plane that holds nothing.
+    observation: Option<Observation>,
 }
 
 struct TextsBox(Box<dyn Texts>);
@@ -190,6 +193,7 @@ impl Manager {
             group_notes: Vec::new(),
             trouble: None,
             refused: None,
+            observation: (plane_name == observe::NAME).then(Observation::default),
         })
     }
 
@@ -372,6 +376,10 @@ impl Manager {
     /// When the loop has ended.
     pub fn count(&mut self) -> Result<Vec<Breach>, ManagerError> {
         let status = self.daemon()?.status()?;
+        if let Some(observation) = &mut self.observation {
+            let looked = observation.look(&self.found, &status.pools, &self.read.loaded.policy);
+            self.trouble = looked.err().map(|e| e.to_string());
+        }
         Ok(self.demand.count(&status.pools, Instant::now()))
     }
 
@@ -404,6 +412,7 @@ impl Manager {
             groups: self.groups.as_ref().map(Groups::status).unwrap_or_default(),
             groups_put_right: self.groups_put_right,
             group_notes: &self.group_notes,
+            observed: self.observation.as_ref().map(|o| o.document(&self.read.loaded.policy)),
         }))
     }
 

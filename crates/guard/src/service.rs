@@ -12,6 +12,7 @@ use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::keep::{KeepError, Keeper};
+use crate::manager::document::Status;
 use crate::manager::{Manager, ManagerError, Start, Texts};
 use crate::planes::linux::Error;
 use crate::planes::{Entry, Options};
@@ -42,7 +43,7 @@ pub struct Service {
 }
 
 /// What happened, for a log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The policy is in force, and questions are answered.
     Ready {
@@ -82,6 +83,8 @@ pub enum Event {
     MoreBreaches(usize),
     /// It lives: a second has passed.
     Alive,
+    /// What was seen, at the end of a guard that only observes.
+    Observed(Box<Status>),
     /// It ends; whether the limits were taken off.
     Ended {
         /// They were.
@@ -126,15 +129,14 @@ impl Service {
         let keeper = Keeper::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
-        let groups_keeper = keeper.clone();
+        let groups = if self.plane.changes { Some(Groups::open(&keeper)?) } else { None };
         let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
-        let groups = Groups::open(&groups_keeper)?;
         let manager = Manager::start(Start {
             texts: self.texts,
             keeper,
             plane: Box::new(move || (plane.open)(options)),
             plane_name: plane.abilities.plane,
-            groups: Some(groups),
+            groups,
             look: Box::new(|uplinks| Source::open(Box::new(Here::default()))?.look(uplinks)),
         })?;
         let uplinks = manager.uplinks();
@@ -153,7 +155,13 @@ impl Service {
         // Nobody is answered, and nothing is seen, once the limits are off.
         drop(server);
         drop(watch);
-        let done = api::lock(&turn.manager).stop(undone);
+        let mut manager = api::lock(&turn.manager);
+        if let Ok(status) = manager.status()
+            && status.observed.is_some()
+        {
+            tell(Event::Observed(Box::new(status)));
+        }
+        let done = manager.stop(undone);
         tell(Event::Ended { undone });
         Ok(done?)
     }

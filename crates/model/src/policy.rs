@@ -21,6 +21,8 @@ mod parse;
 pub mod plan;
 pub mod pool;
 pub mod program;
+pub mod propose;
+pub mod text;
 pub mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +35,7 @@ use crate::allocate::Member;
 use crate::problem::Problem;
 
 pub use effective::effective_minima;
-pub use matcher::{Kind, Matcher, label};
+pub use matcher::{Kind, Matcher, interface_name, label};
 pub use program::Framing;
 
 /// The class of the host's own traffic, and its member in each pool.

@@ -96,9 +96,14 @@ impl Bed {
     }
 
     fn run(&self) -> Daemon {
+        self.run_with(&[])
+    }
+
+    fn run_with(&self, args: &[&str]) -> Daemon {
         let policy = self.policy();
         let mut command = self.command(&["guard", "run", "--config", policy.to_str().unwrap()]);
-        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
         let daemon = Daemon(Some(child));
         until("the daemon answers", || self.vmio(&["guard", "status"]).status.success());
         daemon
@@ -110,13 +115,20 @@ struct Daemon(Option<Child>);
 
 impl Daemon {
     /// Its exit code, and what it said.
-    fn end(mut self, signal: Option<Signal>) -> (Option<i32>, String) {
+    fn end(self, signal: Option<Signal>) -> (Option<i32>, String) {
+        let (code, _, said) = self.end_with(signal);
+        (code, said)
+    }
+
+    /// And what it printed before.
+    fn end_with(mut self, signal: Option<Signal>) -> (Option<i32>, String, String) {
         let child = self.0.take().unwrap();
         if let Some(signal) = signal {
             kill_process(Pid::from_child(&child), signal).unwrap();
         }
         let output = child.wait_with_output().unwrap();
-        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
     }
 }
 
@@ -286,5 +298,83 @@ fn without_room_for_the_ledger_nothing_is_changed() {
         assert!(err.contains("No space left"), "{err}");
         assert_eq!(host(), before);
         assert!(Command::new("umount").arg(&state).status().unwrap().success());
+    });
+}
+
+/// What the kernel tells of changes in this namespace while it runs.
+struct Monitors([Child; 2]);
+
+impl Monitors {
+    fn start() -> Monitors {
+        let start = |program: &str, args: &[&str]| {
+            Command::new(program).args(args).stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap()
+        };
+        // Neighbours and addresses change by themselves; links only tell of changes, not of counters.
+        Monitors([start("tc", &["monitor"]), start("ip", &["monitor", "link", "netconf"])])
+    }
+
+    fn end(self) -> String {
+        let ended = |mut child: Child| {
+            child.kill().unwrap();
+            String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+        };
+        self.0.map(ended).concat()
+    }
+}
+
+#[test]
+#[ignore = "root"]
+fn observing_changes_nothing_and_proposes_a_policy() {
+    Bed::with(|bed| {
+        for line in ["addr add 10.9.0.1/24 dev p-t1", "link set p-t1 up"] {
+            ip(line);
+        }
+        ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev p-t1 nud permanent");
+        bed.write(&POLICY.replace("min = \"40Mbit\"", "min = \"1Mbit\"\nmax = \"2Mbit\""));
+        until("the bridge has settled", || {
+            let before = host();
+            thread::sleep(Duration::from_millis(500));
+            before == host()
+        });
+        let before = host();
+        let monitors = Monitors::start();
+        let daemon = bed.run_with(&["--observe", "--json"]);
+        // More than t1's class has at most, as a guest sends it.
+        let socket = std::net::UdpSocket::bind("10.9.0.1:0").unwrap();
+        let held = |status: &Value| {
+            let members = status["observed"]["pools"][0]["members"].as_array().unwrap().clone();
+            members.iter().find(|m| m["name"] == "t1").map_or(0, |m| m["above_max_seconds"].as_u64().unwrap())
+        };
+        until("it is told that t1 would be held", || {
+            for _ in 0..100 {
+                socket.send_to(&[0; 1400], "10.9.0.2:9").unwrap();
+            }
+            let status = bed.status();
+            assert_eq!(status["plane"], "observe");
+            status["observed"]["pools"][0].is_object() && held(&status) > 0
+        });
+        assert_eq!(host(), before);
+        let (out, _) = bed.ends(&["guard", "status"], 0);
+        assert!(out.contains("would have been held at its maximum"), "{out}");
+        assert!(out.lines().all(|l| l.chars().count() <= 80), "{out}");
+        let (code, out, said) = daemon.end_with(Some(Signal::INT));
+        assert!(code == Some(0) && said.contains("nothing was changed"), "{said}");
+        assert_eq!(host(), before);
+        assert_eq!(monitors.end(), "");
+        fits("guard-status", &out);
+        let status: Value = serde_json::from_str(&out).unwrap();
+        let proposal = status["observed"]["proposal"].as_str().unwrap();
+        assert!(proposal.contains("match = { name = \"t1\" }\nclass = \"seen-"), "{proposal}");
+        bed.write(proposal);
+        bed.ends(&["guard", "check", "--config", bed.policy().to_str().unwrap()], 0);
+
+        // Without a policy, for a time; a guard that enforces is not run beside it.
+        let (out, said) = bed.ends(&["guard", "run", "--observe", "--uplink", "u0", "--for", "2500ms"], 0);
+        assert!(said.contains("observed, with nothing in force: 3 interfaces of 1 uplink"), "{said}");
+        assert!(out.contains("Proposed policy") && out.contains("[uplink.u0]"), "{out}");
+        assert!(out.lines().all(|l| l.chars().count() <= 80), "{out}");
+        let (_, said) = bed.ends(&["guard", "run", "--observe", "--uplink", "u7"], 2);
+        assert!(said.contains("there is no interface u7"), "{said}");
+        assert_eq!(host(), before);
     });
 }

@@ -17,7 +17,6 @@ const SILENT: &[(&str, &str)] = &[
     ("study show", "TOML, to begin a study of one's own"),
     ("runs delete", "says nothing on standard output"),
     ("lab run", "passes on what the command in the lab host prints"),
-    ("guard run", "lasts, and is asked by guard status"),
     ("guard apply", "says nothing on standard output, as the next three"),
     ("guard confirm", ""),
     ("guard set", ""),

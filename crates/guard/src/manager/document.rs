@@ -11,6 +11,7 @@ use crate::core::{MemberStatus, PoolStatus};
 use crate::daemon;
 use crate::demand::Demand;
 use crate::groups::{GuestStatus, State};
+use crate::observed::Observed;
 
 /// Version of this document; fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "1.0";
@@ -41,6 +42,9 @@ pub struct Status {
     pub notes: Vec<String>,
     /// What goes wrong now.
     pub trouble: Option<String>,
+    /// What was seen by a guard that only observes (`vmio guard run --observe`); null of one that enforces.
+    #[serde(default)]
+    pub observed: Option<Observed>,
 }
 
 /// The policy in force.
@@ -245,6 +249,7 @@ pub(super) struct Known<'a> {
     pub groups: &'a [GuestStatus],
     pub groups_put_right: u64,
     pub group_notes: &'a [String],
+    pub observed: Option<Observed>,
 }
 
 pub(super) fn status(known: Known<'_>) -> Status {
@@ -293,6 +298,7 @@ pub(super) fn status(known: Known<'_>) -> Status {
         guests: known.groups.iter().map(guest).collect(),
         notes: loops.notes.iter().chain(known.group_notes).cloned().collect(),
         trouble: known.trouble.map(str::to_owned),
+        observed: known.observed,
     }
 }
 

@@ -23,6 +23,7 @@ struct Told {
 pub const ENTRY: Entry = Entry {
     about: "nothing but memory, to try a policy and for tests",
     abilities: Abilities { plane: "fake", ..Abilities::HTB },
+    changes: false,
     open: |_| Ok(Box::new(Fake::new(ENTRY.abilities))),
 };
 

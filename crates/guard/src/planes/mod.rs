@@ -12,9 +12,10 @@ use crate::keep::Keeper;
 
 pub mod fake;
 pub mod linux;
+pub mod observe;
 
 /// All planes, in the order in which they are shown.
-pub const ALL: &[Entry] = &[linux::ENTRY, fake::ENTRY];
+pub const ALL: &[Entry] = &[linux::ENTRY, observe::ENTRY, fake::ENTRY];
 
 /// The plane of that name.
 pub fn find(name: &str) -> Option<&'static Entry> {
@@ -28,6 +29,8 @@ pub struct Entry {
     pub about: &'static str,
     /// What it can hold, and its name.
     pub abilities: Abilities,
+    /// Whether it changes the host. Where it does not, guests' control groups are left alone, too.
+    pub changes: bool,
     /// Opens it, in the network namespace of the thread; nothing is touched yet.
     pub open: fn(Options) -> Result<Box<dyn Plane>, PlaneError>,
 }

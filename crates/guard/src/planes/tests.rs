@@ -29,7 +29,10 @@ fn every_entry_says_what_it_can_hold() {
 fn a_plane_that_is_opened_by_its_name_keeps_the_contract() {
     let text = "[uplink.u0]\ncapacity = \"1Gbit\"\n[[interface]]\nmatch = { name = \"t*\" }\nclass = \"default\"\n";
     let policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
-    let name = "fake";
+    ["fake", observe::NAME].into_iter().for_each(|name| keeps_the_contract(name, &policy));
+}
+
+fn keeps_the_contract(name: &str, policy: &Policy) {
     let plane = (find(name).unwrap().open)(Options::default()).unwrap();
     assert_eq!((plane.abilities().plane, plane.abilities().form), (name, Form::Hierarchy));
     let there = vec![Interface { index: 1, name: "t1".into(), ..Interface::default() }.into()];

@@ -172,6 +172,11 @@ pub fn traffic_file() -> &'static Path {
     Path::new("/proc/net/dev")
 }
 
+/// As [`traffic_file`], of the network namespace that the thread that reads it is in.
+pub fn thread_traffic_file() -> &'static Path {
+    Path::new("/proc/thread-self/net/dev")
+}
+
 /// The content of a `net/dev`: of each interface its name, what it received and what it sent. Nothing is allocated.
 /// A line with a field that is no number is left out.
 pub fn traffic(text: &str) -> impl Iterator<Item = (&str, Traffic, Traffic)> {

@@ -5,6 +5,7 @@ mod ask;
 mod dry;
 mod files;
 mod links;
+mod observed;
 mod run;
 mod simulate;
 mod status;

@@ -29,6 +29,7 @@ use sweep::{Past, put};
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
+    changes: true,
     open: |options| Ok(Box::new(Linux::with(&options)?)),
 };
 

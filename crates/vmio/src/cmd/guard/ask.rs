@@ -68,7 +68,8 @@ pub struct SetArgs {
     confirm: Option<Duration>,
 }
 
-fn time() -> impl TypedValueParser<Value = Duration> {
+/// A length of time.
+pub fn time() -> impl TypedValueParser<Value = Duration> {
     StringValueParser::new().try_map(|text| units::time(&text).map_err(|e| e.to_string()))
 }
 

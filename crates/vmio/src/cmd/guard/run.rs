@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Sender};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -13,12 +14,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vmio_guard::api::{Token, Wish};
 use vmio_guard::manager::{ManagerError, Texts};
-use vmio_guard::planes::{self, Entry};
+use vmio_guard::planes::{self, Entry, observe};
 use vmio_guard::service::{Event, Service, ServiceError};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::Links;
 
-use super::{Config, files, links};
+use super::{Config, files, links, observed};
 use crate::context::{Context, Outcome};
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
@@ -31,6 +32,8 @@ Examples:
   vmio guard run                 the policy in /etc/vmio/guard.d, until Ctrl-C
   vmio guard run --config guard.toml --dry-run
                                  what it would limit; changes nothing
+  vmio guard run --observe --uplink eth0 --for 600s
+                                 what guests take, and a policy for it
   vmio guard run --listen 127.0.0.1:9127 --token-file /etc/vmio/token
                                  also over TCP, for who has the token
 
@@ -45,6 +48,15 @@ pub struct Args {
     /// Say what would be limited, and change nothing
     #[arg(long)]
     dry_run: bool,
+    /// Change nothing: see what guests take and what would be held; propose a policy
+    #[arg(long, conflicts_with_all = ["dry_run", "takeover", "plane"])]
+    observe: bool,
+    /// Observe what goes over this interface, without a policy
+    #[arg(long, value_name = "NAME", requires = "observe", conflicts_with = "config")]
+    uplink: Option<String>,
+    /// Observe so long; else until Ctrl-C
+    #[arg(long = "for", value_name = "TIME", requires = "observe", value_parser = super::ask::time())]
+    time: Option<Duration>,
     /// Replace queues that others have put on an uplink; `guard undo` puts them back
     #[arg(long)]
     takeover: bool,
@@ -81,14 +93,63 @@ impl Texts for Files {
     }
 }
 
+/// Observed without a policy: whatever may be a guest's, by itself.
+struct Anybody(String);
+
+impl Texts for Anybody {
+    fn files(&self) -> Result<Vec<(String, String)>, String> {
+        let policy = format!(
+            "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\nrx_class = \"seen\"\n",
+            self.0
+        );
+        Ok(vec![("--uplink".to_owned(), policy)])
+    }
+
+    fn links(&self) -> Links {
+        let mut links = links::known();
+        // Most virtual links have no speed; a policy needs a capacity.
+        links.speeds.entry(self.0.clone()).or_insert(NO_SPEED);
+        links
+    }
+}
+
+/// What is taken for the capacity of an uplink that does not say, in bit/s: the proposal says so.
+const NO_SPEED: u64 = 10_000_000_000;
+
+/// What a guard that observes goes by.
+fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> {
+    let Some(uplink) = &args.uplink else {
+        let files = Files(config);
+        if let Err(why) = files.files() {
+            let failure = Failure::new(Exit::Usage, why);
+            return Err(failure
+                .help("without a policy name the uplink: vmio guard run --observe --uplink eth0")
+                .into());
+        }
+        return Ok(Box::new(files));
+    };
+    vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why))?;
+    // Of this network namespace, which sysfs need not show.
+    if !observe::links()?.contains_key(uplink) {
+        let failure = Failure::new(Exit::Usage, format!("there is no interface {uplink}"));
+        return Err(failure.help("`ip link` lists those that are there").into());
+    }
+    if !links::known().speeds.contains_key(uplink) {
+        let shown = vmio_model::policy::units::show_rate(NO_SPEED);
+        term::note(&format!("{uplink} does not tell its speed: {shown} is taken; correct it in what is proposed"));
+    }
+    Ok(Box::new(Anybody(uplink.clone())))
+}
+
 pub fn run(args: &Args, context: &Context) -> Outcome {
     // Absolute: what is read again later is the same file.
     let config = args.config.config.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
-    let texts = Files(config.clone());
+    let plane = if args.observe { &observe::ENTRY } else { args.plane };
     if args.dry_run {
-        return super::dry::run(&config, args.plane, context);
+        return super::dry::run(&config, plane, context);
     }
-    if !rustix::process::geteuid().is_root() && args.plane.abilities.plane != "fake" {
+    let observes = plane.abilities.plane == observe::NAME;
+    if !rustix::process::geteuid().is_root() && plane.abilities.plane != "fake" && !observes {
         let failure = Failure::new(Exit::Precondition, "the guard sets limits of the kernel, which needs root");
         return Err(failure.help("run it as root; `--dry-run` says without rights what it would do").into());
     }
@@ -96,6 +157,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(address), Some(file)) => Some((address, token(file)?)),
         _ => None,
     };
+    let texts = if args.observe { watched(args, config)? } else { Box::new(Files(config)) };
     let state = state(context)?;
     let socket = socket(context)?;
     let service = Service {
@@ -103,14 +165,33 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         socket: socket.clone(),
         group: group(args.group.as_deref())?,
         tcp,
-        texts: Box::new(texts),
-        plane: args.plane,
+        texts,
+        plane,
         takeover: args.takeover,
     };
     let (wish, wishes) = mpsc::channel();
+    if let Some(time) = args.time {
+        let wish = wish.clone();
+        let end = move || {
+            thread::sleep(time);
+            // It may have ended before.
+            let _ = wish.send(Wish::Stop { undo: false });
+        };
+        thread::Builder::new().name("guard-time".into()).spawn(end).context("cannot start a thread")?;
+    }
     signals(wish).context("cannot wait for signals")?;
     let style = Style::stderr();
-    let ended = service.run(wishes, |event| say(&event, &socket, style));
+    let mut seen = None;
+    let ended = service.run(wishes, |event| match event {
+        Event::Observed(status) => seen = Some(status),
+        event => say(&event, &socket, style, observes),
+    });
+    if let Some(status) = seen {
+        match context.json {
+            true => term::json(&*status)?,
+            false => term::print(&observed::end(&status, context.style))?,
+        }
+    }
     match ended {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
@@ -155,14 +236,15 @@ fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
 }
 
 /// A line an event, and what systemd wants to know.
-fn say(event: &Event, socket: &Path, style: Style) {
+fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
     // Without systemd nobody listens.
     let systemd = |state: &[NotifyState<'_>]| drop(sd_notify::notify(state));
     let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
     match event {
         Event::Ready { interfaces, uplinks } => {
+            let what = if observes { "observed, with nothing in force" } else { "in force" };
             term::note(&format!(
-                "in force: {} of {}; asked at {}",
+                "{what}: {} of {}; asked at {}",
                 count(*interfaces, "interface"),
                 count(*uplinks, "uplink"),
                 socket.display()
@@ -199,6 +281,9 @@ fn say(event: &Event, socket: &Path, style: Style) {
             warn(&format!("so it began or ended for {more} more in this second: vmio guard status"));
         }
         Event::Alive => systemd(&[NotifyState::Watchdog]),
+        // It is shown when it has ended.
+        Event::Observed(_) => {}
+        Event::Ended { .. } if observes => term::note("ended; nothing was changed"),
         Event::Ended { undone: true } => term::note("ended; the limits are off"),
         Event::Ended { undone: false } => {
             systemd(&[NotifyState::Stopping]);

@@ -66,6 +66,10 @@ pub fn text(status: &Status, style: Style) -> String {
             out += &fit::notice("", 0, &format!("{}: {} {wanted}, {what}", guest.guest, limit.key));
         }
     }
+    if let Some(observed) = &status.observed {
+        out.push('\n');
+        out += &super::observed::text(observed, style);
+    }
     if !policy.over.is_empty() {
         let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
     }

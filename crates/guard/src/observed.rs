@@ -1,0 +1,328 @@
+//! What a guard that only observes has seen: second by second what each interface sent and received, what the policy would
+//! have held of it, and a policy made from it. A second is held to the same allocation that plan and loop use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use vmio_model::allocate::{Demand, Member, exact};
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::propose::{Need, Needs, from_needs, means};
+use vmio_model::policy::text::text;
+use vmio_model::policy::{Direction, Matcher, Policy};
+use vmio_node::Local;
+use vmio_node::linux::net::Interfaces;
+
+use crate::core::PoolStatus;
+use crate::desired::PoolKey;
+use crate::found::Found;
+use crate::planes::PlaneError;
+use crate::planes::observe::{Bytes, links, of_guest};
+
+/// Interfaces that are remembered at most, those that are gone among them.
+const MOST: usize = 20_000;
+/// A rate that is so much above another, in percent, is more.
+const MORE: u64 = 2;
+/// An uplink of which so much is used, in percent, is full.
+const FULL: u64 = 95;
+/// Rates of one step differ by less than so much.
+const STEP: f64 = 1.02;
+
+/// What was seen so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Observed {
+    /// Seconds that were looked at.
+    pub seconds: u64,
+    /// What the policy would have meant, by uplink and direction.
+    pub pools: Vec<ObservedPool>,
+    /// What each interface of a guest sent and received, whether the policy speaks of it or not.
+    pub interfaces: Vec<ObservedInterface>,
+    /// A policy made from it, as TOML; `vmio guard check` accepts it.
+    pub proposal: String,
+}
+
+/// One direction of an uplink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedPool {
+    /// The uplink.
+    pub uplink: String,
+    /// The direction, seen from the guest.
+    pub direction: Direction,
+    /// What its members share.
+    pub shared_bps: u64,
+    /// The most that they took together in a second.
+    pub peak_bps: u64,
+    /// Seconds in which they took at least 95 % of it.
+    pub full_seconds: u64,
+    /// Seconds in which they took more than it, as traffic between guests of this host can.
+    pub over_seconds: u64,
+    /// Its members.
+    pub members: Vec<ObservedMember>,
+}
+
+/// A member of a pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedMember {
+    /// `host`, `default`, or the interface.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// The most that it took in a second.
+    pub peak_bps: u64,
+    /// Seconds in which it would have been held at its maximum.
+    pub above_max_seconds: u64,
+    /// Seconds in which it would have been held below its maximum, since others were owed the rest.
+    pub held_seconds: u64,
+    /// Seconds in which it used all of its minimum.
+    pub min_used_seconds: u64,
+    /// Seconds in which it took something, but less than its minimum, while the uplink was full: it may have been denied it.
+    pub short_seconds: u64,
+}
+
+/// An interface of a guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ObservedInterface {
+    /// What it is known by in a policy: `vm:web1`, `mac:52:54:00:12:34:56`, `tap0`.
+    pub name: String,
+    /// The uplink that it was taken to share; null where the policy has several and it belongs to none.
+    pub uplink: Option<String>,
+    /// What the guest sent: what it took at most in 95 % of the seconds.
+    pub tx_usual_bps: u64,
+    /// The most that it sent in a second.
+    pub tx_peak_bps: u64,
+    /// What it received at most in 95 % of the seconds.
+    pub rx_usual_bps: u64,
+    /// The most that it received in a second.
+    pub rx_peak_bps: u64,
+}
+
+/// Rates of one direction of an interface, by steps that are close together.
+#[derive(Debug, Clone, Default)]
+struct Rates {
+    peak: u64,
+    seconds: u64,
+    by_step: BTreeMap<u32, u64>,
+}
+
+impl Rates {
+    fn add(&mut self, rate: u64) {
+        self.peak = self.peak.max(rate);
+        self.seconds += 1;
+        if rate > 0 {
+            *self.by_step.entry(((rate as f64).ln() / STEP.ln()).ceil() as u32).or_default() += 1;
+        }
+    }
+
+    /// The 95th percentile, by the nearest rank: the end of its step.
+    fn usual(&self) -> u64 {
+        let rank = (self.seconds * 95).div_ceil(100);
+        let mut seen = self.seconds - self.by_step.values().sum::<u64>();
+        for (step, seconds) in &self.by_step {
+            if seen >= rank {
+                break;
+            }
+            seen += seconds;
+            if seen >= rank {
+                return (STEP.powi(i32::try_from(*step).unwrap_or(i32::MAX)) as u64).min(self.peak);
+            }
+        }
+        0
+    }
+
+    fn need(&self) -> Need {
+        Need { usual_bps: self.usual(), peak_bps: self.peak }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Guest {
+    matcher: Matcher,
+    uplink: Option<String>,
+    /// In the order of [`Direction::ALL`].
+    rates: [Rates; 2],
+}
+
+#[derive(Debug, Clone, Default)]
+struct Pool {
+    shared: u64,
+    peak: u64,
+    full: u64,
+    over: u64,
+    members: BTreeMap<String, ObservedMember>,
+}
+
+/// Counts the seconds.
+#[derive(Debug, Clone, Default)]
+pub struct Observation {
+    seconds: u64,
+    last: Option<(Instant, BTreeMap<String, Bytes>)>,
+    passed: BTreeMap<(PoolKey, String), u64>,
+    /// By what they are known by, so that a guest that was started anew is the same.
+    guests: BTreeMap<String, Guest>,
+    pools: BTreeMap<PoolKey, Pool>,
+    /// Interfaces with hardware behind them, which are no guest's but a way out; and those that are looked up.
+    hardware: BTreeMap<String, bool>,
+}
+
+impl Observation {
+    /// Reads what links have counted, and adds what has passed since the last time.
+    ///
+    /// # Errors
+    /// When the counters cannot be read.
+    pub fn look(&mut self, found: &[Found], pools: &[PoolStatus], policy: &Policy) -> Result<(), PlaneError> {
+        self.second(Instant::now(), links()?, found, pools, policy);
+        Ok(())
+    }
+
+    fn second(
+        &mut self,
+        at: Instant,
+        links: BTreeMap<String, Bytes>,
+        found: &[Found],
+        pools: &[PoolStatus],
+        policy: &Policy,
+    ) {
+        let counted = |pool: &PoolStatus| {
+            let key = pool.key.clone();
+            pool.members.iter().map(move |m| ((key.clone(), m.name.clone()), m.count.passed_bytes)).collect::<Vec<_>>()
+        };
+        let passed: BTreeMap<_, u64> = pools.iter().flat_map(counted).collect();
+        let seconds =
+            self.last.as_ref().map(|(before, _)| at.duration_since(*before).as_secs_f64()).filter(|s| *s > 0.0);
+        if let Some(seconds) = seconds {
+            self.seconds += 1;
+            self.interfaces(seconds, &links, found, policy);
+            for pool in pools {
+                self.pool(pool, seconds, policy);
+            }
+        }
+        (self.last, self.passed) = (Some((at, links)), passed);
+    }
+
+    fn interfaces(&mut self, seconds: f64, links: &BTreeMap<String, Bytes>, found: &[Found], policy: &Policy) {
+        let names: BTreeSet<&String> = found.iter().map(|f| &f.interface.name).collect();
+        self.hardware.retain(|name, _| names.contains(name));
+        let node = Local::new();
+        let among: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
+        let here = Interfaces::here(&node);
+        let Some((_, last)) = &self.last else { return };
+        for found in found {
+            let name = &found.interface.name;
+            let hardware = self.hardware.entry(name.clone()).or_insert_with(|| here.is_device(name));
+            let (Some(now), Some(before)) = (links.get(name), last.get(name)) else { continue };
+            let Some(matcher) = means(&found.interface, &among).filter(|_| !*hardware) else { continue };
+            if self.guests.len() >= MOST && !self.guests.contains_key(&matcher.label()) {
+                continue;
+            }
+            let new = || Guest { matcher: matcher.clone(), uplink: None, rates: Default::default() };
+            let guest = self.guests.entry(matcher.label()).or_insert_with(new);
+            guest.uplink = uplink(found, policy);
+            for (direction, rates) in Direction::ALL.into_iter().zip(&mut guest.rates) {
+                // One that counts anew has nothing to say of this second.
+                if let Some(bytes) = of_guest(*now, direction).checked_sub(of_guest(*before, direction)) {
+                    rates.add(rate(bytes, seconds));
+                }
+            }
+        }
+    }
+
+    fn pool(&mut self, pool: &PoolStatus, seconds: f64, policy: &Policy) {
+        let Some(uplink) = policy.uplinks.get(&pool.key.uplink) else { return };
+        let rates: Vec<u64> = pool
+            .members
+            .iter()
+            .map(|m| {
+                let before = self.passed.get(&(pool.key.clone(), m.name.clone())).copied();
+                rate(before.and_then(|before| m.count.passed_bytes.checked_sub(before)).unwrap_or(0), seconds)
+            })
+            .collect();
+        let contract = |m: &crate::core::MemberStatus| Member {
+            min: m.min_effective_bps,
+            ..policy.class(&m.class).member(uplink.capacity)
+        };
+        let members: Vec<Member> = pool.members.iter().map(contract).collect();
+        let demands: Vec<Demand> = rates.iter().map(|rate| Demand::Rate(*rate)).collect();
+        let grants = exact(pool.root_bps, &members, &demands);
+        let (sum, shared) = (rates.iter().sum::<u64>(), pool.root_bps);
+        let seen = self.pools.entry(pool.key.clone()).or_default();
+        let full = sum >= shared / 100 * FULL;
+        (seen.shared, seen.peak) = (shared, seen.peak.max(sum));
+        seen.full += u64::from(full);
+        seen.over += u64::from(more(sum, shared));
+        for (((status, member), grant), rate) in pool.members.iter().zip(&members).zip(&grants).zip(rates) {
+            let new = || ObservedMember {
+                name: status.name.clone(),
+                class: String::new(),
+                peak_bps: 0,
+                above_max_seconds: 0,
+                held_seconds: 0,
+                min_used_seconds: 0,
+                short_seconds: 0,
+            };
+            let seen = seen.members.entry(status.name.clone()).or_insert_with(new);
+            seen.class.clone_from(&status.class);
+            seen.peak_bps = seen.peak_bps.max(rate);
+            let held = more(rate, grant.rate);
+            seen.above_max_seconds += u64::from(held && more(rate, member.max));
+            seen.held_seconds += u64::from(held && !more(rate, member.max));
+            seen.min_used_seconds += u64::from(member.min > 0 && !more(member.min, rate));
+            seen.short_seconds += u64::from(full && rate > 0 && more(member.min, rate));
+        }
+    }
+
+    /// What was seen, for a policy that is there.
+    pub fn document(&self, policy: &Policy) -> Observed {
+        let pool = |(key, pool): (&PoolKey, &Pool)| ObservedPool {
+            uplink: key.uplink.clone(),
+            direction: key.direction,
+            shared_bps: pool.shared,
+            peak_bps: pool.peak,
+            full_seconds: pool.full,
+            over_seconds: pool.over,
+            members: pool.members.values().cloned().collect(),
+        };
+        let interface = |(name, guest): (&String, &Guest)| {
+            let [sent, received] = guest.rates.each_ref().map(Rates::need);
+            ObservedInterface {
+                name: name.clone(),
+                uplink: guest.uplink.clone(),
+                tx_usual_bps: sent.usual_bps,
+                tx_peak_bps: sent.peak_bps,
+                rx_usual_bps: received.usual_bps,
+                rx_peak_bps: received.peak_bps,
+            }
+        };
+        let needs = |guest: &Guest| {
+            let needs = guest.rates.each_ref().map(Rates::need);
+            Some(Needs { matcher: guest.matcher.clone(), uplink: guest.uplink.clone()?, needs })
+        };
+        let needs: Vec<Needs> = self.guests.values().filter_map(needs).collect();
+        Observed {
+            seconds: self.seconds,
+            pools: self.pools.iter().map(pool).collect(),
+            interfaces: self.guests.iter().map(interface).collect(),
+            proposal: text(&from_needs(policy, &needs)),
+        }
+    }
+}
+
+/// The uplink that an interface shares: that of its entry, the only one, or the one that it is bridged to.
+fn uplink(found: &Found, policy: &Policy) -> Option<String> {
+    let entry = vmio_model::policy::assign::assign(policy, &found.interface).map(|a| a.entry.uplink.clone());
+    let only = || policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned();
+    let bridged = || found.ways.iter().find(|(_, way)| way.routed == Some(false)).map(|(name, _)| name.clone());
+    entry.or_else(only).or_else(bridged)
+}
+
+fn rate(bytes: u64, seconds: f64) -> u64 {
+    (bytes as f64 * 8.0 / seconds) as u64
+}
+
+/// More, by what matters.
+fn more(rate: u64, than: u64) -> bool {
+    rate > than.saturating_add(than / 100 * MORE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! A plane that holds nothing: it reads what the links count, so that one can see what a policy would have to hold before
+//! it is put in force. It asks the kernel for no change at all, and needs no rights.
+//!
+//! A link counts what arrives at it and what leaves by it: a guest's sending is what its interface receives. What of an
+//! uplink's traffic is in no class cannot be told apart by that: it is `host`'s.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use vmio_model::control::InForce;
+use vmio_model::policy::Direction;
+use vmio_model::policy::compile::Abilities;
+use vmio_node::linux::net;
+use vmio_node::{Local, Reader};
+
+use super::linux::Linux;
+use super::{Count, Entry, Options, Plane, PlaneError};
+use crate::desired::{Desired, HOST_NUMBER, PoolKey};
+
+/// Its name.
+pub const NAME: &str = "observe";
+/// How long counters that were read serve for all pools.
+const FRESH: Duration = Duration::from_millis(20);
+
+/// Its entry. It has no limit that is not exact, so nothing is left to a loop.
+pub const ENTRY: Entry = Entry {
+    about: "nothing: it reads what links count, and changes nothing",
+    abilities: Abilities { plane: NAME, hard: true, over_max: true, ..Abilities::HTB },
+    changes: false,
+    open: |options| Ok(Box::new(Observe::open(options))),
+};
+
+/// What a link counted: bytes that arrived at it, and that left by it.
+pub type Bytes = (u64, u64);
+
+/// What all links of the thread's network namespace have counted, by name.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn links() -> Result<BTreeMap<String, Bytes>, PlaneError> {
+    let text = Local::new().read_text(net::thread_traffic_file()).map_err(|e| PlaneError(e.to_string()))?;
+    Ok(net::traffic(&text).map(|(name, received, sent)| (name.to_owned(), (received.bytes, sent.bytes))).collect())
+}
+
+/// Bytes of an uplink, or of a guest's interface, in a direction that is seen from the guests.
+pub fn of_uplink((received, sent): Bytes, direction: Direction) -> u64 {
+    match direction {
+        Direction::GuestTx => sent,
+        Direction::GuestRx => received,
+    }
+}
+
+/// As [`of_uplink`], of a guest's interface: the host receives what the guest sends.
+pub fn of_guest((received, sent): Bytes, direction: Direction) -> u64 {
+    of_uplink((sent, received), direction)
+}
+
+/// The plane.
+#[derive(Debug)]
+pub struct Observe {
+    options: Options,
+    pools: BTreeMap<PoolKey, Watched>,
+    read: Option<(Instant, BTreeMap<String, Bytes>)>,
+    /// Whether an earlier guard's limits are in force, which stay as they are.
+    limited: bool,
+}
+
+/// A pool that is watched.
+#[derive(Debug, Default)]
+struct Watched {
+    /// By member, in the program's order: its number, and its interface.
+    members: Vec<(u16, Option<String>)>,
+    /// What was last counted: of the uplink, and of each interface by name.
+    last: Option<(u64, BTreeMap<String, u64>)>,
+    /// Bytes of each interface, and of the rest, since it is watched.
+    counted: BTreeMap<String, u64>,
+    rest: u64,
+}
+
+impl Observe {
+    fn open(options: Options) -> Observe {
+        // What does not outlive its process was put in force by nobody before.
+        let earlier = options.keeper.outlives().then(|| Linux::with(&options).and_then(|mut linux| linux.inherits()));
+        let limited = earlier.is_some_and(|found| found.unwrap_or(false));
+        Observe { options, pools: BTreeMap::new(), read: None, limited }
+    }
+
+    fn read(&mut self) -> Result<&BTreeMap<String, Bytes>, PlaneError> {
+        let fresh = self.read.take().filter(|(at, _)| at.elapsed() < FRESH);
+        let read = match fresh {
+            Some(read) => read,
+            None => (Instant::now(), links()?),
+        };
+        Ok(&self.read.insert(read).1)
+    }
+}
+
+impl Watched {
+    /// What passed since the last look is added. Counters that began anew have nothing to add.
+    fn count(&mut self, key: &PoolKey, links: &BTreeMap<String, Bytes>) -> Vec<Count> {
+        let uplink = links.get(&key.uplink).map_or(0, |bytes| of_uplink(*bytes, key.direction));
+        let of = |name: &String| Some((name.clone(), of_guest(*links.get(name)?, key.direction)));
+        let now: BTreeMap<String, u64> = self.members.iter().filter_map(|(_, name)| of(name.as_ref()?)).collect();
+        if let Some((before, all)) = &self.last {
+            let mut guests = 0u64;
+            for (name, bytes) in &now {
+                let passed = all.get(name).and_then(|before| bytes.checked_sub(*before)).unwrap_or(0);
+                *self.counted.entry(name.clone()).or_default() += passed;
+                guests += passed;
+            }
+            self.rest += uplink.saturating_sub(*before).saturating_sub(guests);
+        }
+        self.counted.retain(|name, _| now.contains_key(name));
+        self.last = Some((uplink, now));
+        let bytes = |(number, name): &(u16, Option<String>)| match name {
+            Some(name) => self.counted.get(name).copied().unwrap_or(0),
+            None if *number == HOST_NUMBER => self.rest,
+            None => 0,
+        };
+        self.members.iter().map(|member| Count { passed_bytes: bytes(member), ..Count::default() }).collect()
+    }
+}
+
+impl Plane for Observe {
+    fn abilities(&self) -> Abilities {
+        ENTRY.abilities
+    }
+
+    fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
+        self.pools.retain(|key, _| desired.pools.iter().any(|pool| pool.key == *key));
+        for pool in &desired.pools {
+            let name = |seat: &crate::desired::Seated| Some(seat.interface.as_ref()?.name.clone());
+            let members = pool.seats.iter().map(|seat| (seat.number, name(seat))).collect();
+            self.pools.entry(pool.key.clone()).or_default().members = members;
+        }
+        Ok(0)
+    }
+
+    fn adjust(&mut self, pool: &PoolKey, _: &InForce) -> Result<(), PlaneError> {
+        Err(PlaneError(format!("{pool}: nothing is in force, so there is nothing to adjust")))
+    }
+
+    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        self.read()?;
+        let links = self.read.as_ref().map(|(_, links)| links);
+        match (self.pools.get_mut(pool), links) {
+            (Some(watched), Some(links)) => Ok(watched.count(pool, links)),
+            _ => Err(PlaneError(format!("{pool}: no such pool is watched"))),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "nothing is enforced: these are counters of links, in which `host` is all of an uplink's traffic that is in \
+             no class, and traffic between guests of this host counts at their interfaces"
+                .to_owned(),
+        ];
+        let uplinks: std::collections::BTreeSet<&String> = self.pools.keys().map(|key| &key.uplink).collect();
+        if let Some((_, links)) = &self.read {
+            let gone = uplinks.into_iter().filter(|uplink| !links.contains_key(*uplink));
+            notes.extend(gone.map(|uplink| format!("{uplink}: there is no such interface; see: ip link")));
+        }
+        if self.limited {
+            notes.push(
+                "an earlier guard's limits are in force: guests show only what those let pass; `vmio guard undo` takes \
+                 them off"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    fn undo(&mut self) -> Result<(), PlaneError> {
+        // Nothing of its own; what an earlier guard left is what somebody wants to be rid of then.
+        if self.limited { Linux::with(&self.options)?.undo() } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn links(all: &[(&str, Bytes)]) -> BTreeMap<String, Bytes> {
+        all.iter().map(|(name, bytes)| ((*name).to_owned(), *bytes)).collect()
+    }
+
+    #[test]
+    fn a_guest_sends_what_its_interface_receives_and_the_rest_is_the_hosts() {
+        let key = |direction| PoolKey { uplink: "eth0".into(), direction };
+        let members =
+            vec![(HOST_NUMBER, None), (16, Some("tap1".to_owned())), (17, Some("tap2".to_owned())), (3, None)];
+        let (mut sent, mut received) = (Watched { members, ..Watched::default() }, Watched::default());
+        received.members.clone_from(&sent.members);
+        let mut look = |all: &[(&str, Bytes)]| {
+            let bytes = |counts: Vec<Count>| counts.iter().map(|c| c.passed_bytes).collect::<Vec<u64>>();
+            let links = links(all);
+            (
+                bytes(sent.count(&key(Direction::GuestTx), &links)),
+                bytes(received.count(&key(Direction::GuestRx), &links)),
+            )
+        };
+        let first = look(&[("eth0", (1000, 5000)), ("tap1", (70, 80)), ("tap2", (0, 0))]);
+        assert_eq!(first, (vec![0; 4], vec![0; 4]), "what passed before is not known");
+        let second = look(&[("eth0", (1300, 5900)), ("tap1", (570, 180)), ("tap2", (100, 0))]);
+        assert_eq!(second, (vec![300, 500, 100, 0], vec![200, 100, 0, 0]));
+        // One that was made anew counts from 0; one that is gone shows nothing.
+        let third = look(&[("eth0", (1300, 6000)), ("tap1", (10, 0))]);
+        assert_eq!(third, (vec![400, 500, 0, 0], vec![200, 100, 0, 0]));
+        let fourth = look(&[("eth0", (1300, 6000)), ("tap1", (60, 0))]);
+        assert_eq!(fourth.0, [400, 550, 0, 0], "between guests: nothing of it leaves by the uplink");
+    }
+}

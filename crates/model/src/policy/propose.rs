@@ -1,0 +1,203 @@
+//! A policy made from what was seen: of each interface what it usually took and what it took at most. Those with the
+//! same need share a class, whose minimum is what was usual and whose maximum is above the peak, both rounded up to
+//! figures that a person would write. Minima that would not fit an uplink are lowered together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::assign::Interface;
+use super::{Class, DEFAULT, Direction, Entry, HOST, Kind, Matcher, Policy};
+
+/// Figures that a person would write, of each power of ten, in tenths.
+const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
+/// What is less is not told apart, in bit/s.
+const LEAST: u64 = 100_000;
+/// Of a capacity so much is promised at most, in percent: what guests receive is shared below the link's rate.
+const PROMISED: u64 = 90;
+
+/// What was seen of an interface in one direction, in bit/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Need {
+    /// What it took at most nearly all of the time.
+    pub usual_bps: u64,
+    /// The most that it took.
+    pub peak_bps: u64,
+}
+
+/// An interface with what was seen of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needs {
+    /// Which.
+    pub matcher: Matcher,
+    /// The uplink that it shares.
+    pub uplink: String,
+    /// What it sent and received, in the order of [`Direction::ALL`].
+    pub needs: [Need; 2],
+}
+
+/// By what an interface is best told from the others, also when it is made anew: its guest, the namespace that it leads
+/// to, its address, or else its name.
+pub fn means(interface: &Interface, among: &[Interface]) -> Option<Matcher> {
+    let others = || among.iter().filter(|other| (other.index, &other.name) != (interface.index, &interface.name));
+    let of_vm = interface.vms.first().filter(|vm| others().all(|o| !o.vms.contains(vm))).map(|vm| (Kind::Vm, vm));
+    let of_netns = interface.netns.as_ref().filter(|n| others().all(|o| o.netns.as_ref() != Some(n)));
+    let of_mac = interface.macs.first().filter(|mac| others().all(|o| !o.macs.contains(mac)));
+    let all = [of_vm, of_netns.map(|n| (Kind::Netns, n)), of_mac.map(|mac| (Kind::Mac, mac))];
+    let all = all.into_iter().flatten().chain([(Kind::Name, &interface.name)]);
+    // What has the signs of a pattern in it would mean others, too.
+    all.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(Matcher::is_exact)
+}
+
+/// The policy: uplinks, the host's and the default class and the guard's own settings as they are, classes and
+/// interfaces as they were seen. Who was idle is in no class.
+pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
+    let mut seen = BTreeSet::new();
+    let all: Vec<&Needs> =
+        all.iter().filter(|n| policy.uplinks.contains_key(&n.uplink) && seen.insert(n.matcher.label())).collect();
+    // What each gets in each direction: minimum and maximum.
+    let mut wanted: Vec<[Option<(u64, u64)>; 2]> = vec![[None; 2]; all.len()];
+    for (uplink, told) in &policy.uplinks {
+        for (way, _) in Direction::ALL.into_iter().enumerate() {
+            let reserved: u64 = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(told.capacity)).sum();
+            let promised = (told.capacity / 100 * PROMISED).saturating_sub(reserved);
+            let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak_bps > 0);
+            let rates = |need: Need| {
+                let max = up(need.peak_bps).min(told.capacity);
+                (if need.usual_bps == 0 { 0 } else { up(need.usual_bps).min(max) }, max)
+            };
+            let sum: u128 = here().map(|(_, n)| u128::from(rates(n.needs[way]).0)).sum();
+            for (place, needs) in here() {
+                let (min, max) = rates(needs.needs[way]);
+                let fits = sum <= u128::from(promised);
+                let part = || u64::try_from(u128::from(min) * u128::from(promised) / sum.max(1)).unwrap_or(0);
+                wanted[place][way] = Some((if fits { min } else { down(part()) }, max));
+            }
+        }
+    }
+    let mut needs: Vec<(u64, u64)> = wanted.iter().flatten().flatten().copied().collect();
+    needs.sort_unstable_by_key(|(min, max)| std::cmp::Reverse((*max, *min)));
+    needs.dedup();
+    let names: BTreeMap<(u64, u64), String> =
+        needs.iter().enumerate().map(|(n, need)| (*need, format!("seen-{}", n + 1))).collect();
+    let mut classes: BTreeMap<String, Class> =
+        [HOST, DEFAULT].into_iter().map(|name| (name.to_owned(), policy.class(name).clone())).collect();
+    classes.extend(
+        names
+            .iter()
+            .map(|((min, max), name)| (name.clone(), Class { min: Some(*min), max: Some(*max), ..Class::default() })),
+    );
+    let entry = |(needs, [sent, received]): (&&Needs, [Option<(u64, u64)>; 2])| Entry {
+        matcher: needs.matcher.clone(),
+        class: sent.map(|need| names[&need].clone()),
+        rx_class: received.map(|need| names[&need].clone()),
+        uplink: needs.uplink.clone(),
+        place: String::new(),
+    };
+    let entries = all.iter().zip(wanted).filter(|(_, ways)| ways.iter().any(Option::is_some)).map(entry).collect();
+    Policy { uplinks: policy.uplinks.clone(), classes, entries, guard: policy.guard.clone() }
+}
+
+/// The next figure that a person would write.
+fn up(bits: u64) -> u64 {
+    let bits = bits.max(LEAST);
+    let ten = 10u64.pow(bits.ilog10()) / 10;
+    STEPS.into_iter().map(|step| step.saturating_mul(ten)).find(|rate| *rate >= bits).unwrap_or(ten.saturating_mul(100))
+}
+
+/// The one before; 0 for what is too little to promise.
+fn down(bits: u64) -> u64 {
+    if bits < LEAST {
+        return 0;
+    }
+    let ten = 10u64.pow(bits.ilog10()) / 10;
+    STEPS.into_iter().rev().map(|step| step * ten).find(|rate| *rate <= bits).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::super::text::text;
+    use super::*;
+    use crate::policy::Links;
+
+    const M: u64 = 1_000_000;
+
+    fn base() -> Policy {
+        let text = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[uplink.eth1]\ncapacity = \"100Mbit\"\n";
+        Policy::read(&[("base", text)], &Links::default()).unwrap().policy
+    }
+
+    fn needs(name: &str, uplink: &str, sent: (u64, u64), received: (u64, u64)) -> Needs {
+        let need = |(usual_bps, peak_bps)| Need { usual_bps, peak_bps };
+        let matcher = Matcher::new(Kind::Name, name).unwrap();
+        Needs { matcher, uplink: uplink.into(), needs: [need(sent), need(received)] }
+    }
+
+    #[test]
+    fn figures_are_rounded_to_what_a_person_would_write() {
+        assert_eq!(
+            [1, 100_000, 11 * M, 15 * M, 71 * M, 701 * M].map(up),
+            [100_000, 100_000, 15 * M, 15 * M, 100 * M, 1000 * M]
+        );
+        assert_eq!([0, 99_999, 14 * M, 15 * M, 699 * M].map(down), [0, 0, 10 * M, 15 * M, 500 * M]);
+    }
+
+    #[test]
+    fn who_needs_the_same_shares_a_class() {
+        let all = [
+            needs("a", "eth0", (40 * M, 90 * M), (0, 0)),
+            needs("b", "eth0", (45 * M, 95 * M), (M, 2 * M)),
+            needs("idle", "eth0", (0, 0), (0, 0)),
+            needs("gone", "eth9", (M, M), (M, M)),
+        ];
+        let policy = from_needs(&base(), &all);
+        let classes: Vec<(&str, Option<u64>, Option<u64>)> =
+            policy.classes.iter().map(|(name, c)| (name.as_str(), c.min, c.max)).collect();
+        let (first, second) = (("seen-1", Some(50 * M), Some(100 * M)), ("seen-2", Some(M), Some(2 * M)));
+        assert_eq!(classes, [("default", Some(0), None), ("host", None, None), first, second]);
+        let entries: Vec<_> =
+            policy.entries.iter().map(|e| (e.matcher.label(), e.class.as_deref(), e.rx_class.as_deref())).collect();
+        assert_eq!(entries, [("a".into(), Some("seen-1"), None), ("b".into(), Some("seen-1"), Some("seen-2"))]);
+    }
+
+    #[test]
+    fn an_interface_is_meant_by_what_is_its_own() {
+        let interface = |index, name: &str, vm: &str, mac: &str| Interface {
+            index,
+            name: name.into(),
+            vms: vec![vm.into()],
+            macs: vec![mac.into()],
+            netns: None,
+        };
+        let all = [
+            interface(1, "tap1", "web", "52:54:00:00:00:01"),
+            interface(2, "tap2", "db", "52:54:00:00:00:02"),
+            interface(3, "tap3", "db", "52:54:00:00:00:03"),
+            interface(4, "tap4", "a*", "52:54:00:00:00:03"),
+            Interface { index: 5, name: "veth5".into(), netns: Some("blue".into()), ..Interface::default() },
+        ];
+        let means: Vec<String> = all.iter().map(|i| means(i, &all).unwrap().label()).collect();
+        assert_eq!(means, ["vm:web", "mac:52:54:00:00:00:02", "tap3", "tap4", "netns:blue"]);
+    }
+
+    proptest! {
+        /// Whatever was seen: the proposal is a policy.
+        #[test]
+        fn what_is_proposed_is_valid(
+            seen in prop::collection::vec(((0..20 * 1000 * M), (0..20 * 1000 * M), (0..200 * M), (0..200 * M), any::<bool>()), 0..40)
+        ) {
+            let all: Vec<Needs> = seen.iter().enumerate().map(|(n, (a, b, c, d, first))| {
+                let uplink = if *first { "eth0" } else { "eth1" };
+                needs(&format!("tap{n}"), uplink, (*a.min(b), *a.max(b)), (*c.min(d), *c.max(d)))
+            }).collect();
+            let proposed = from_needs(&base(), &all);
+            let text = text(&proposed);
+            let read = Policy::read(&[("proposed", &text)], &Links::default());
+            prop_assert!(read.is_ok(), "{}\n{}", read.unwrap_err(), text);
+            let read = read.unwrap();
+            prop_assert!(read.warnings.is_empty(), "{:?}", read.warnings);
+            prop_assert_eq!(read.policy.classes, proposed.classes);
+        }
+    }
+}

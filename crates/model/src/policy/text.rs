@@ -1,0 +1,144 @@
+//! A policy as text: what [`Policy::read`] reads back as the same, but for the places where it was written.
+
+use std::fmt::Write as _;
+
+use super::units::{show_rate, show_time};
+use super::{Class, Framing, Guard, Policy};
+
+/// The whole policy as TOML. Every capacity is written, also one that the kernel knows.
+pub fn text(policy: &Policy) -> String {
+    let mut out = String::new();
+    let Guard { period, allow_unenforced } = policy.guard;
+    if policy.guard != Guard::default() {
+        let _ = write!(out, "[guard]\nperiod = \"{}\"\n", show_time(period));
+        if allow_unenforced {
+            out.push_str("allow_unenforced = true\n");
+        }
+    }
+    for (name, uplink) in &policy.uplinks {
+        let framing = if uplink.framing == Framing::ETHERNET { "ethernet" } else { "none" };
+        let (name, capacity) = (key(name), show_rate(uplink.capacity));
+        let _ = write!(out, "{}[uplink.{name}]\ncapacity = \"{capacity}\"\nframing = \"{framing}\"\n", apart(&out));
+    }
+    for (name, class) in &policy.classes {
+        // The two that are there anyway say only what is not theirs.
+        let implicit = Class::named(name);
+        if *class == implicit && (name == super::HOST || name == super::DEFAULT) {
+            continue;
+        }
+        let _ = write!(out, "{}[class.{}]\n{}", apart(&out), key(name), keys(class, &implicit));
+    }
+    for entry in &policy.entries {
+        let (kind, who) = (entry.matcher.kind.word(), quoted(&entry.matcher.text));
+        let _ = write!(out, "{}[[interface]]\nmatch = {{ {kind} = {who} }}\n", apart(&out));
+        for (word, class) in [("class", &entry.class), ("rx_class", &entry.rx_class)] {
+            if let Some(class) = class {
+                let _ = writeln!(out, "{word} = {}", quoted(class));
+            }
+        }
+        let _ = writeln!(out, "uplink = {}", quoted(&entry.uplink));
+    }
+    out
+}
+
+/// A blank line between what stands alone.
+fn apart(before: &str) -> &'static str {
+    if before.is_empty() { "" } else { "\n" }
+}
+
+fn keys(class: &Class, implicit: &Class) -> String {
+    let mut out = String::new();
+    if class.priority != implicit.priority {
+        let _ = writeln!(out, "priority = {}", class.priority);
+    }
+    for (word, rate) in [("min", class.min.filter(|min| Some(*min) != implicit.min)), ("max", class.max)] {
+        if let Some(rate) = rate {
+            let _ = writeln!(out, "{word} = \"{}\"", show_rate(rate));
+        }
+    }
+    if class.weight != implicit.weight {
+        let _ = writeln!(out, "weight = {}", class.weight);
+    }
+    for (is, line) in [(class.hard, "reserve = \"hard\"\n"), (class.over_max, "over_max = true\n")] {
+        if is {
+            out.push_str(line);
+        }
+    }
+    out
+}
+
+/// A key of TOML, in quotes where it needs them.
+fn key(name: &str) -> String {
+    let bare = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if bare { name.to_owned() } else { quoted(name) }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::policy::Links;
+
+    fn read(text: &str) -> Policy {
+        let mut policy = Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy;
+        policy.entries.iter_mut().for_each(|entry| entry.place.clear());
+        policy
+    }
+
+    #[test]
+    fn what_is_written_reads_back_as_the_same() {
+        let policy = read(
+            r#"
+[guard]
+period = "2500us"
+allow_unenforced = true
+[uplink.eth0]
+capacity = "2.5Gbit"
+framing = "ethernet"
+[uplink."eth.1"]
+capacity = "12345678bit"
+[class.host]
+min = "0bit"
+[class.default]
+max = "10Mbit"
+priority = 7
+[class."a.b"]
+priority = 1
+min = "1Mbit"
+max = "3.5Mbit"
+weight = 3
+reserve = "hard"
+over_max = true
+[class.plain]
+[[interface]]
+match = { vm = "we\\b\"*" }
+class = "plain"
+uplink = "eth0"
+[[interface]]
+match = { mac = "52:54:00:12:34:56" }
+rx_class = "a.b"
+class = "plain"
+uplink = "eth.1"
+"#,
+        );
+        assert_eq!(read(&text(&policy)), policy, "{}", text(&policy));
+        let plain = read("[uplink.eth0]\ncapacity = \"1Gbit\"\n");
+        assert_eq!(text(&plain), "[uplink.eth0]\ncapacity = \"1 Gbit/s\"\nframing = \"none\"\n");
+    }
+}
