@@ -55,6 +55,7 @@ impl Served {
             keeper: Keeper::memory(),
             plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
             plane_name: "fake",
+            groups: None,
             look: Box::new(|_| Ok(vec![interface.into()])),
         });
         let manager: Shared = Arc::new(Mutex::new(manager.unwrap()));

@@ -69,8 +69,10 @@ fn status(members: Vec<MemberDocument>) -> Status {
             stage: Some(StageDocument { shared_bps: 97_000_000, waiting_bytes: 1, dropped_packets_total: 2 }),
             members,
         }],
+        guests: Vec::new(),
         notes: Vec::new(),
         trouble: None,
+        observed: None,
     }
 }
 

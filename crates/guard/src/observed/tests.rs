@@ -8,6 +8,7 @@ use vmio_model::policy::assign::Interface;
 use super::*;
 use crate::core::MemberStatus;
 use crate::planes::Count;
+use vmio_model::holding::Queue;
 
 const M: u64 = 1_000_000;
 
@@ -33,7 +34,7 @@ fn policy() -> Policy {
 
 fn found(index: u32, vm: &str) -> Found {
     let interface = Interface { index, name: format!("tap{index}"), vms: vec![vm.to_owned()], ..Interface::default() };
-    Found { interface, nic: None, pids: Vec::new(), ways: BTreeMap::new() }
+    Found { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
 }
 
 /// Seconds of what tap1 and tap2 send and tap3 receives, in Mbit/s.
@@ -53,10 +54,13 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Observation {
             min_effective_bps: min,
             limit_bps: None,
             count: Count { passed_bytes: bytes, ..Count::default() },
+            held: None,
         };
         let pool = PoolStatus {
             key: PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx },
             root_bps: 100 * M,
+            queue: Queue::Uplink,
+            stage: None,
             members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", 0, sum[1])],
         };
         seen.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);
