@@ -6,98 +6,31 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use vmio_model::policy::assign::{Interface, assign};
-use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError};
-use vmio_model::problem::Problem;
+use vmio_model::policy::{Direction, Policy};
 
-use crate::core::{Core, CoreError};
-use crate::daemon::{Daemon, Gone, StartError};
+use crate::core::Core;
+use crate::daemon::{Daemon, Gone};
 use crate::demand::{Breach, Demand};
 use crate::found::Found;
 use crate::groups::{Groups, GuestSeen};
-use crate::keep::{Keep, KeepError, Keeper};
+use crate::keep::{Keep, Keeper};
 use crate::observed::Observation;
 use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Seen;
 
 pub mod document;
+mod error;
+mod read;
 mod set;
 
 use document::Status;
+pub use error::ManagerError;
+pub use read::Texts;
+use read::{Read, read, read_now};
 pub use set::{Change, Key};
 
-/// What is over the files is called so in messages.
-const OVER: &str = "guard set";
 /// Times from an interface's appearing to its limit that are kept.
 const APPEARED: usize = 1000;
-
-/// Where policies come from.
-pub trait Texts: Send {
-    /// The files, as (name, text).
-    ///
-    /// # Errors
-    /// Which file cannot be read, and why.
-    fn files(&self) -> Result<Vec<(String, String)>, String>;
-    /// What the kernel knows of links.
-    fn links(&self) -> Links;
-}
-
-/// Why something was not done. What was in force is in force, unless the error says otherwise.
-#[derive(Debug, thiserror::Error)]
-pub enum ManagerError {
-    /// A file cannot be read.
-    #[error("{0}")]
-    Files(String),
-    /// The policy is wrong.
-    #[error("the policy is refused: {}", count(.0))]
-    Policy(PolicyError),
-    /// The plane cannot hold it, or failed.
-    #[error(transparent)]
-    Core(#[from] CoreError),
-    /// The loop has ended.
-    #[error(transparent)]
-    Gone(#[from] Gone),
-    /// The loop could not be started or ended.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The ledger.
-    #[error(transparent)]
-    Keep(#[from] KeepError),
-    /// Interfaces cannot be looked at.
-    #[error(transparent)]
-    Look(#[from] linux::Error),
-    /// All limits are off but these of guests' control groups.
-    #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
-    Left(Vec<String>),
-    /// What was asked makes no sense now.
-    #[error("{0}")]
-    Refused(String),
-}
-
-fn count(error: &PolicyError) -> String {
-    match error.problems.len() {
-        1 => "one problem".to_owned(),
-        many => format!("{many} problems"),
-    }
-}
-
-impl ManagerError {
-    /// What is wrong with the policy, one by one.
-    pub fn problems(&self) -> &[Problem] {
-        match self {
-            ManagerError::Policy(error) => &error.problems,
-            _ => &[],
-        }
-    }
-}
-
-/// A policy with what it was read from.
-#[derive(Debug, Clone)]
-struct Read {
-    files: Vec<(String, String)>,
-    links: Links,
-    over: String,
-    loaded: Loaded,
-}
 
 /// A change that is taken back unless somebody confirms it.
 #[derive(Debug)]
@@ -459,20 +392,6 @@ impl Manager {
         }
         Ok(())
     }
-}
-
-fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
-    read(texts.files().map_err(ManagerError::Files)?, texts.links(), over)
-}
-
-fn read(files: Vec<(String, String)>, links: Links, over: &str) -> Result<Read, ManagerError> {
-    let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
-    let loaded = match over {
-        "" => Policy::read(&named, &links),
-        over => Policy::read_under(&named, (OVER, over), &links),
-    };
-    let loaded = loaded.map_err(ManagerError::Policy)?;
-    Ok(Read { files, links, over: over.to_owned(), loaded })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ unset VMIO_STATE
 dpkg -i /tmp/vmio.deb
 getent group vmio
 vmio --version
-man -w vmio-guard-run
+dpkg -L vmio | grep man1/vmio-guard-run
 wrong=$(systemd-analyze verify /lib/systemd/system/vmio-guard.service 2>&1)
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
 systemd-analyze security --offline=true --threshold=50 vmio-guard.service | tail -1

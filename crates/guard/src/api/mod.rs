@@ -184,10 +184,11 @@ async fn take_back(State(asked): State<Asked>) -> Result<StatusCode, Response> {
 async fn stop(State(asked): State<Asked>, Json(stop): Json<Stop>) -> Result<StatusCode, Response> {
     let undo = stop.undo;
     let wishes = Arc::clone(&asked.wishes);
-    // The answer is known only when the limits are off; the process ends after it.
-    with(asked, move |manager| manager.stop(undo)).await?;
-    let wish = Wish::Stop { undo };
+    // The answer is known only when the limits are off; the process ends after it, also when some are not.
+    let done = with(asked, move |manager| manager.stop(undo)).await;
+    let wish = Wish::Stop { undo: undo && done.is_ok() };
     let told = wishes.lock().unwrap_or_else(PoisonError::into_inner).send(wish);
+    done?;
     told.map_err(|_| StatusCode::SERVICE_UNAVAILABLE.into_response())?;
     Ok(StatusCode::NO_CONTENT)
 }

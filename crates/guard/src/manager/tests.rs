@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use vmio_model::policy::Links;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 

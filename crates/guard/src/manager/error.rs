@@ -1,0 +1,58 @@
+//! Why something was not done.
+
+use vmio_model::policy::PolicyError;
+use vmio_model::problem::Problem;
+
+use crate::core::CoreError;
+use crate::daemon::{Gone, StartError};
+use crate::keep::KeepError;
+use crate::planes::linux;
+
+/// Why something was not done. What was in force is in force, unless the error says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// A file cannot be read.
+    #[error("{0}")]
+    Files(String),
+    /// The policy is wrong.
+    #[error("the policy is refused: {}", count(.0))]
+    Policy(PolicyError),
+    /// The plane cannot hold it, or failed.
+    #[error(transparent)]
+    Core(#[from] CoreError),
+    /// The loop has ended.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The loop could not be started or ended.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The ledger.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    /// Interfaces cannot be looked at.
+    #[error(transparent)]
+    Look(#[from] linux::Error),
+    /// All limits are off but these of guests' control groups.
+    #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
+    Left(Vec<String>),
+    /// What was asked makes no sense now.
+    #[error("{0}")]
+    Refused(String),
+}
+
+fn count(error: &PolicyError) -> String {
+    match error.problems.len() {
+        1 => "one problem".to_owned(),
+        many => format!("{many} problems"),
+    }
+}
+
+impl ManagerError {
+    /// What is wrong with the policy, one by one.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            ManagerError::Policy(error) => &error.problems,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Reading a policy: from its files, the links of the host, and what was set over them.
+
+use vmio_model::policy::{Links, Loaded, Policy};
+
+use super::ManagerError;
+
+/// What is over the files is called so in messages.
+const OVER: &str = "guard set";
+/// Where policies come from.
+pub trait Texts: Send {
+    /// The files, as (name, text).
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    fn files(&self) -> Result<Vec<(String, String)>, String>;
+    /// What the kernel knows of links.
+    fn links(&self) -> Links;
+}
+
+/// A policy with what it was read from.
+#[derive(Debug, Clone)]
+pub(super) struct Read {
+    pub(super) files: Vec<(String, String)>,
+    pub(super) links: Links,
+    pub(super) over: String,
+    pub(super) loaded: Loaded,
+}
+
+/// As the files are now.
+pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
+    read(texts.files().map_err(ManagerError::Files)?, texts.links(), over)
+}
+
+/// Of files that were read.
+pub(super) fn read(files: Vec<(String, String)>, links: Links, over: &str) -> Result<Read, ManagerError> {
+    let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
+    let loaded = match over {
+        "" => Policy::read(&named, &links),
+        over => Policy::read_under(&named, (OVER, over), &links),
+    };
+    let loaded = loaded.map_err(ManagerError::Policy)?;
+    Ok(Read { files, links, over: over.to_owned(), loaded })
+}
