@@ -311,7 +311,7 @@ impl Manager {
         let status = self.daemon()?.status()?;
         if let Some(observation) = &mut self.observation {
             let looked = observation.look(&self.found, &status.pools, &self.read.loaded.policy);
-            self.trouble = looked.err().map(|e| e.to_string());
+            self.trouble = looked.err().map(|e| e.to_string()).or(self.trouble.take());
         }
         Ok(self.demand.count(&status.pools, Instant::now()))
     }

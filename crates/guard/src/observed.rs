@@ -161,7 +161,9 @@ pub struct Observation {
     /// By what they are known by, so that a guest that was started anew is the same.
     guests: BTreeMap<String, Guest>,
     pools: BTreeMap<PoolKey, Pool>,
-    /// Interfaces with hardware behind them, which are no guest's but a way out; and those that are looked up.
+    /// Interfaces of the last time, and what each is known by.
+    known: (Vec<Interface>, Vec<Option<Matcher>>),
+    /// Whether an interface has hardware behind it: then it is no guest's, but a way out.
     hardware: BTreeMap<String, bool>,
 }
 
@@ -205,13 +207,17 @@ impl Observation {
         self.hardware.retain(|name, _| names.contains(name));
         let node = Local::new();
         let among: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
+        if self.known.0 != among {
+            let means = means(&among);
+            self.known = (among, means);
+        }
         let here = Interfaces::here(&node);
         let Some((_, last)) = &self.last else { return };
-        for found in found {
+        for (found, matcher) in found.iter().zip(&self.known.1) {
             let name = &found.interface.name;
             let hardware = self.hardware.entry(name.clone()).or_insert_with(|| here.is_device(name));
             let (Some(now), Some(before)) = (links.get(name), last.get(name)) else { continue };
-            let Some(matcher) = means(&found.interface, &among).filter(|_| !*hardware) else { continue };
+            let Some(matcher) = matcher.as_ref().filter(|_| !*hardware) else { continue };
             if self.guests.len() >= MOST && !self.guests.contains_key(&matcher.label()) {
                 continue;
             }
@@ -308,7 +314,7 @@ impl Observation {
 }
 
 /// The uplink that an interface shares: that of its entry, the only one, or the one that it is bridged to.
-fn uplink(found: &Found, policy: &Policy) -> Option<String> {
+pub fn uplink(found: &Found, policy: &Policy) -> Option<String> {
     let entry = vmio_model::policy::assign::assign(policy, &found.interface).map(|a| a.entry.uplink.clone());
     let only = || policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned();
     let bridged = || found.ways.iter().find(|(_, way)| way.routed == Some(false)).map(|(name, _)| name.clone());

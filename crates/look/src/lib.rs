@@ -14,6 +14,7 @@ mod managed;
 pub mod managers;
 pub mod neighbours;
 pub mod parallel;
+pub mod policing;
 pub mod qemu;
 pub mod require;
 pub mod scan;

@@ -7,6 +7,7 @@ mod guest;
 mod merge;
 mod names;
 mod place;
+mod rate_limit;
 mod setting;
 mod subject;
 
@@ -27,6 +28,7 @@ pub use guest::{
 };
 pub use names::{called, tell_apart};
 pub use place::Place;
+pub use rate_limit::RateLimit;
 pub use setting::Setting;
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 

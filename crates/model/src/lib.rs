@@ -16,6 +16,7 @@ pub mod holding;
 pub mod ignores;
 pub mod kind;
 pub mod modelled;
+pub mod others;
 pub mod paper;
 pub mod picos;
 pub mod policy;

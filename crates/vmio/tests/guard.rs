@@ -50,6 +50,27 @@ fn ends(output: &Output, code: i32) -> (String, String) {
     (out, err)
 }
 
+/// Of the machine that runs the tests: its guests are its own, so only what is there on any is held.
+#[test]
+fn a_host_is_looked_at_only_where_that_is_asked() {
+    let bed = Bed::new(&[("guard.toml", POLICY)]);
+    let host = |args: &[&str]| {
+        let (out, _) = ends(&bed.guard(args), 0);
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["host"].clone()
+    };
+    assert!(host(&["check", "--config", "guard.toml", "--json"]).is_null());
+    let host = host(&["check", "--config", "guard.toml", "--host", "--json"]);
+    assert!(host["interfaces"].is_u64() && host["limits"].is_array() && host["refused"].as_array().unwrap().is_empty());
+    let (out, _) = ends(&bed.guard(&["check", "--config", "guard.toml", "--host"]), 0);
+    assert!(out.contains("This host: "), "{out}");
+    // More minima than HTB's least rates leave room for: the policy is good, the plane cannot hold it.
+    let tiny = "[uplink.eth0]\ncapacity = \"10kbit\"\n";
+    fs::write(bed.dir.path().join("tiny.toml"), tiny).unwrap();
+    ends(&bed.guard(&["check", "--config", "tiny.toml"]), 0);
+    let (out, err) = ends(&bed.guard(&["check", "--config", "tiny.toml", "--host"]), 2);
+    assert!(out.contains("refused: ") && err.contains("this host cannot hold the policy"), "{out}{err}");
+}
+
 #[test]
 fn a_good_policy_is_summed_up() {
     let bed = Bed::new(&[("guard.toml", POLICY)]);

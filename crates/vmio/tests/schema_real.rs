@@ -275,6 +275,7 @@ fn outputs(dir: &Path) -> Printed {
     all.add("tax-noise", vmio::document::text(&vmio::run::noise::Document::of(&run)));
     all.run("guard-check", dir, "guard check --config guard.toml --json");
     all.run("guard-check", dir, "guard check --config refused.toml --json");
+    all.run("guard-check", dir, "guard check --config guard.toml --host --json");
     all.run("guard-plan", dir, "guard plan --config guard.toml --json");
     all.run("guard-plan", dir, "guard plan --config guard.toml --json --demand vnet0=20Mbit --algorithm dba");
     all.run("guard-simulate", dir, "guard simulate --config guard.toml --seconds 1 --json");
@@ -296,6 +297,21 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("doctor", &[".accelerator", "Accelerator.accel", "Accelerator.reason"], "a guest found out: guest_schema.rs"),
     ("doctor", &[".other_guests_unseen"], "/proc hides processes from the user"),
     ("doctor", &["PlaceRow.name", "PlaceRow.ready", "PlaceRow.state"], "a volume group or a pool"),
+    (
+        "guard-check",
+        &[
+            "Conflict.class",
+            "Conflict.guest",
+            "Conflict.interface",
+            "Conflict.limit",
+            "Conflict.max_bps",
+            "Conflict.min_bps",
+            "Conflict.take_off",
+            "Conflict.why",
+            "HostChecked.proposal",
+        ],
+        "a guest that others limit: common/advice/others.rs",
+    ),
     ("tax-plan", &[".form"], "guests use the storage: root_budget.rs"),
     ("tax-plan", &[".device", "Device.path", "Device.node", "Device.not_seen", "Device.identity"], "root_device.rs"),
     ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),

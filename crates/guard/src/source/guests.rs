@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use vmio_look::{Look, kinds, managers};
-use vmio_model::facts::{Guest, Nic};
+use vmio_model::facts::{Guest, Nic, Unread};
 use vmio_node::linux::process;
 use vmio_node::machine::start_ticks;
 use vmio_node::{Local, Reader};
@@ -86,6 +86,50 @@ impl Guests for Here {
             }
         }
         guests.into_iter().map(|guest| behind(&node, guest, &mut self.known)).collect()
+    }
+}
+
+/// Those of this host at one time, managers heard out, with what could not be read of them.
+#[derive(Debug, Default)]
+pub struct Once {
+    /// The guests, as they run and as they are configured.
+    pub guests: Vec<Guest>,
+    /// What could not be read.
+    pub unread: Vec<Unread>,
+}
+
+impl Once {
+    /// Looks.
+    pub fn here(look: &Look<'_>) -> Once {
+        let mut once = Once::default();
+        for running in kinds::ALL.iter().map(|kind| kind.running(look)) {
+            once.guests.extend(running.guests);
+            once.unread.extend(running.unread);
+        }
+        for said in managers::ALL.iter().map(|manager| manager.guests(look)) {
+            once.unread.extend(said.unread);
+            for asked in said.guests {
+                let same = |g: &&mut Guest| match (g.pid, asked.pid) {
+                    (Some(a), Some(b)) => a == b,
+                    _ => g.uuid.is_some() && g.uuid == asked.uuid,
+                };
+                match once.guests.iter_mut().find(same) {
+                    Some(guest) => guest.configured(asked),
+                    None => once.guests.push(asked),
+                }
+            }
+        }
+        once
+    }
+}
+
+impl Guests for Once {
+    fn look(&mut self) -> Vec<Behind> {
+        let (node, mut known) = (Local::new(), BTreeMap::new());
+        for pid in self.guests.iter().filter_map(|g| g.pid) {
+            known.insert(pid, Known { start: None, configured: None, taps: BTreeSet::new() });
+        }
+        self.guests.iter().cloned().map(|guest| behind(&node, guest, &mut known)).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::fact::{device, facts};
-use super::{Fact, GuestId, Place, Provenance, Setting, Subject};
+use super::{Fact, GuestId, Place, Provenance, RateLimit, Setting, Subject};
 use crate::result::Accel;
 
 /// A guest.
@@ -199,6 +199,8 @@ device! {
         pub send_buffer_bytes: Fact<Option<u64>>,
         /// Limits in force, in words: `10 MB/s out by tc`.
         pub limits: Fact<Vec<String>>,
+        /// The same in figures, as far as its manager says them.
+        pub rate_limits: Fact<Vec<RateLimit>>,
         /// Settings that were asked for and are not in force.
         pub overridden: Vec<Overridden>,
         /// What the configuration calls it.
@@ -316,6 +318,7 @@ impl Nic {
             bridge_mtu_bytes: Fact::default(),
             send_buffer_bytes: Fact::default(),
             limits: Fact::default(),
+            rate_limits: Fact::default(),
             overridden: Vec::new(),
             place: Place::default(),
             from,

@@ -209,6 +209,7 @@ impl Device for Nic {
             send_buffer_bytes,
             offloads_off,
             limits,
+            rate_limits,
         );
         self.overridden.extend(other.overridden);
         self.place.fill(other.place, &other.from);

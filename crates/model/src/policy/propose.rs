@@ -34,17 +34,30 @@ pub struct Needs {
     pub needs: [Need; 2],
 }
 
-/// By what an interface is best told from the others, also when it is made anew: its guest, the namespace that it leads
+/// By what each interface is best told from the others, also when it is made anew: its guest, the namespace that it leads
 /// to, its address, or else its name.
-pub fn means(interface: &Interface, among: &[Interface]) -> Option<Matcher> {
-    let others = || among.iter().filter(|other| (other.index, &other.name) != (interface.index, &interface.name));
-    let of_vm = interface.vms.first().filter(|vm| others().all(|o| !o.vms.contains(vm))).map(|vm| (Kind::Vm, vm));
-    let of_netns = interface.netns.as_ref().filter(|n| others().all(|o| o.netns.as_ref() != Some(n)));
-    let of_mac = interface.macs.first().filter(|mac| others().all(|o| !o.macs.contains(mac)));
-    let all = [of_vm, of_netns.map(|n| (Kind::Netns, n)), of_mac.map(|mac| (Kind::Mac, mac))];
-    let all = all.into_iter().flatten().chain([(Kind::Name, &interface.name)]);
-    // What has the signs of a pattern in it would mean others, too.
-    all.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(Matcher::is_exact)
+pub fn means(all: &[Interface]) -> Vec<Option<Matcher>> {
+    let mut known: BTreeMap<(Kind, &str), u32> = BTreeMap::new();
+    for interface in all {
+        let vms = interface.vms.iter().map(|vm| (Kind::Vm, vm.as_str()));
+        let netns = interface.netns.iter().map(|netns| (Kind::Netns, netns.as_str()));
+        let macs = interface.macs.iter().map(|mac| (Kind::Mac, mac.as_str()));
+        for key in vms.chain(netns).chain(macs).collect::<BTreeSet<_>>() {
+            *known.entry(key).or_default() += 1;
+        }
+    }
+    let of = |interface: &Interface| {
+        let all = [
+            (Kind::Vm, interface.vms.first()),
+            (Kind::Netns, interface.netns.as_ref()),
+            (Kind::Mac, interface.macs.first()),
+        ];
+        let own = all.iter().filter_map(|(kind, text)| Some((*kind, (*text)?.as_str())));
+        let own = own.filter(|key| known.get(key) == Some(&1)).chain([(Kind::Name, interface.name.as_str())]);
+        // What has the signs of a pattern in it would mean others, too.
+        own.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(Matcher::is_exact)
+    };
+    all.iter().map(of).collect()
 }
 
 /// The policy: uplinks, the host's and the default class and the guard's own settings as they are, classes and
@@ -177,7 +190,7 @@ mod tests {
             interface(4, "tap4", "a*", "52:54:00:00:00:03"),
             Interface { index: 5, name: "veth5".into(), netns: Some("blue".into()), ..Interface::default() },
         ];
-        let means: Vec<String> = all.iter().map(|i| means(i, &all).unwrap().label()).collect();
+        let means: Vec<String> = means(&all).into_iter().map(|m| m.unwrap().label()).collect();
         assert_eq!(means, ["vm:web", "mac:52:54:00:00:00:02", "tap3", "tap4", "netns:blue"]);
     }
 

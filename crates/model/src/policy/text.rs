@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::groups::GroupKey;
 use super::units::{show_rate, show_time};
 use super::{Class, Framing, Guard, Policy};
 
@@ -58,6 +59,12 @@ fn keys(class: &Class, implicit: &Class) -> String {
     }
     if class.weight != implicit.weight {
         let _ = writeln!(out, "weight = {}", class.weight);
+    }
+    for key in GroupKey::ALL {
+        if let Some(value) = class.group.shown(key) {
+            let value = if key == GroupKey::CpuWeight { value } else { quoted(&value) };
+            let _ = writeln!(out, "{} = {value}", key.word());
+        }
     }
     for (is, line) in [(class.hard, "reserve = \"hard\"\n"), (class.over_max, "over_max = true\n")] {
         if is {
@@ -125,6 +132,9 @@ max = "3.5Mbit"
 weight = 3
 reserve = "hard"
 over_max = true
+cpu_weight = 400
+cpu_max = "150.5%"
+memory_max = "4GiB"
 [class.plain]
 [[interface]]
 match = { vm = "we\\b\"*" }

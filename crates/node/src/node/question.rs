@@ -76,6 +76,9 @@ pub enum Question {
         /// Its name.
         pool: String,
     },
+    /// What Open vSwitch lets its ports send into it: `ovs-vsctl list Interface`, whose columns are name, rate and burst of
+    /// the policer (ovs-vswitchd.conf.db(5)).
+    OvsPolicing,
     /// The dataset of a ZFS volume's device node, from udev's own helper.
     ZvolId {
         /// The device node.
@@ -95,6 +98,7 @@ impl Question {
             Question::PageCache { .. } => "fincore",
             Question::Virsh { .. } | Question::VirshMonitor { .. } => "virsh",
             Question::Zpool { .. } => "zpool",
+            Question::OvsPolicing => "ovs-vsctl",
             Question::ZvolId { .. } => "/lib/udev/zvol_id",
         }
     }
@@ -140,6 +144,11 @@ impl Question {
                 let zpool = find_program(reader, self.program()).unwrap_or_else(|| self.program().into());
                 let command = Exec::new(zpool.display().to_string()).args(["list", "-vHP", pool]);
                 command.limit(Duration::from_secs(20))
+            }
+            // Without its database it would wait for ever.
+            Question::OvsPolicing => {
+                let columns = "--columns=name,ingress_policing_rate,ingress_policing_burst";
+                command.args(["--timeout=3", "--no-wait", "--format=json", columns, "list", "Interface"])
             }
             Question::ZvolId { device } => command.args([device.display().to_string()]).limit(Duration::from_secs(10)),
         })
@@ -203,6 +212,7 @@ mod tests {
             assert_eq!(monitor(wrong).shown(&fake), None, "{wrong}");
         }
         assert_eq!(Question::Zpool { pool: "-x".into() }.shown(&fake), None);
+        assert!(Question::OvsPolicing.shown(&fake).unwrap().contains("--timeout=3"));
         assert!(matches!(fake.answer(&virsh("destroy web1")), Err(Unanswered::NotReadOnly)));
         assert!(fake.ran().is_empty());
     }

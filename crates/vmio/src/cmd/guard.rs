@@ -4,6 +4,7 @@
 mod ask;
 mod dry;
 mod files;
+mod host;
 mod links;
 mod observed;
 mod run;
@@ -30,6 +31,8 @@ use crate::term::{self, Style};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   vmio guard check --config guard.toml   every problem, with line and caret
+  vmio guard check --config guard.toml --host
+                                         and what others limit on this host
   vmio guard plan --config guard.toml    who gets what if all want everything
   vmio guard plan --config guard.d --demand vnet0=200Mbit vm:web1:rx=unbounded
   vmio guard plan --config guard.toml --algorithm dba --json
@@ -48,7 +51,7 @@ enum Verb {
     /// Check a policy; exit code 2 if it is refused
     ///
     /// Where a policy states no capacity, the link speed known to the kernel is used.
-    Check(Config),
+    Check(host::Args),
     /// Show what each interface would get; reads no host and changes nothing
     Plan {
         #[command(flatten)]
@@ -97,7 +100,7 @@ enum How {
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     match &args.verb {
-        Verb::Check(config) => check(config, context),
+        Verb::Check(args) => check(args, context),
         Verb::Plan { config, demand, algorithm } => plan(config, demand, *algorithm, context),
         Verb::Simulate(args) => simulate::run(args, context),
         Verb::Run(args) => run::run(args, context),
@@ -109,8 +112,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-fn check(config: &Config, context: &Context) -> Outcome {
-    let read = read(&config.config, &links::known())?;
+fn check(args: &host::Args, context: &Context) -> Outcome {
+    let read = read(&args.config.config, &links::known())?;
+    let host = match &read {
+        Ok(loaded) if args.host => Some(host::look(&loaded.policy)?),
+        _ => None,
+    };
+    let refused = host.as_ref().is_some_and(|host| !host.refused.is_empty());
     if context.json {
         let (problems, warnings) = match &read {
             Ok(loaded) => (&[][..], &loaded.warnings),
@@ -118,11 +126,19 @@ fn check(config: &Config, context: &Context) -> Outcome {
         };
         let list = |all| -> Vec<Entry> { <[Problem]>::iter(all).map(Entry::of).collect() };
         let (problems, warnings) = (list(problems), list(warnings));
-        term::json(&Checked { schema_version: "1.0", accepted: read.is_ok(), problems, warnings })?;
+        let accepted = read.is_ok();
+        term::json(&Checked { schema_version: "1.0", accepted, problems, warnings, host: host.as_ref() })?;
     }
     let policy = accepted(read)?;
     if !context.json {
         term::print(&summary(&policy))?;
+        if let Some(host) = &host {
+            term::print(&host::text(host, context.style))?;
+        }
+    }
+    if refused {
+        let failure = Failure::new(Exit::Usage, "this host cannot hold the policy");
+        return Err(failure.help("docs/guard-linux.md says what this plane holds").into());
     }
     Ok(Exit::Done)
 }
@@ -189,6 +205,8 @@ pub struct Checked<'a> {
     problems: Vec<Entry<'a>>,
     /// What is likely not meant so.
     warnings: Vec<Entry<'a>>,
+    /// What it meets on this host; null unless that was asked (`--host`).
+    host: Option<&'a host::HostChecked>,
 }
 
 /// A problem for programs.

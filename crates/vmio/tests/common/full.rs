@@ -97,6 +97,15 @@ pub fn scan() -> View {
         bridge_mtu_bytes: Some(9000).into(),
         send_buffer_bytes: Some(1 << 20).into(),
         limits: vec!["10 MB/s out by tc".into()].into(),
+        rate_limits: vec![vmio_model::facts::RateLimit {
+            direction: vmio_model::policy::Direction::GuestTx,
+            by: "libvirt".into(),
+            rate_bps: 80_000_000,
+            peak_bps: Some(160_000_000),
+            burst_bytes: Some(1 << 20),
+            drops: true,
+        }]
+        .into(),
         overridden: overridden.clone(),
         place: place.clone(),
         from: nic.from.clone(),

@@ -120,6 +120,7 @@ impl Poison {
             bridge_mtu_bytes: self.fact(&n.bridge_mtu_bytes),
             send_buffer_bytes: self.fact(&n.send_buffer_bytes),
             limits: self.fact(&n.limits),
+            rate_limits: self.fact(&n.rate_limits),
             overridden: self.part(&n.overridden),
             place: self.place(&n.place),
             from: self.part(&n.from),

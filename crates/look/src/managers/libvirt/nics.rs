@@ -1,7 +1,8 @@
 //! Network devices of a domain's XML (<https://libvirt.org/formatdomain.html#network-interfaces>).
 
 use roxmltree::Node;
-use vmio_model::facts::{Nic, Place, Provenance, Subject};
+use vmio_model::facts::{Nic, Place, Provenance, RateLimit, Subject};
+use vmio_model::policy::Direction;
 
 use super::xml::{at, attribute, child, children, is};
 
@@ -33,6 +34,7 @@ pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> 
         host_mtu_bytes: mtu.filter(|_| model(device).as_deref() == Some("virtio-net")).into(),
         send_buffer_bytes: at(device, &["tune", "sndbuf"]).and_then(|n| n.text()?.trim().parse().ok()).into(),
         limits: limits(device).into(),
+        rate_limits: rate_limits(device, backend.as_deref() == Some("macvtap")).into(),
         place: Place {
             domain: Some(guest.to_owned()),
             target: mac,
@@ -97,4 +99,27 @@ fn limits(device: Node<'_, '_>) -> Vec<String> {
         Some(format!("{:.1} MB/s {words} by tc", kilobytes / 1e3))
     };
     [("inbound", "into the guest"), ("outbound", "out of the guest")].into_iter().filter_map(limit).collect()
+}
+
+/// The same in figures (formatdomain, "Quality of service"; src/util/virnetdevbandwidth.c, `virNetDevBandwidthSet`): `average`
+/// and `peak` are what tc calls kbps, 1000 bytes a second, `burst` is in KiB. What the host sends to the interface waits in a
+/// queue, which lends up to the peak; what it receives there is policed at the average, and a peak says nothing. A macvtap
+/// is seen from the guest's side by the host, too, so that it is the other way round.
+fn rate_limits(device: Node<'_, '_>, host_view: bool) -> Vec<RateLimit> {
+    let limit = |(way, direction): (&str, Direction)| {
+        let element = at(device, &["bandwidth", way])?;
+        let number = |name: &str| element.attribute(name)?.parse::<u64>().ok().filter(|n| *n > 0);
+        let bits = |kilobytes: u64| kilobytes.saturating_mul(8000);
+        let drops = (direction == Direction::GuestTx) != host_view;
+        Some(RateLimit {
+            direction,
+            by: "libvirt".to_owned(),
+            rate_bps: bits(number("average")?),
+            peak_bps: number("peak").filter(|_| !drops).map(bits),
+            burst_bytes: number("burst").map(|kib| kib.saturating_mul(1024)),
+            drops,
+        })
+    };
+    let ways = [("inbound", Direction::GuestRx), ("outbound", Direction::GuestTx)];
+    ways.into_iter().filter_map(limit).collect()
 }

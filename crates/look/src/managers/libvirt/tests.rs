@@ -445,6 +445,21 @@ fn odd_descriptions() {
         (*nic.send_buffer_bytes, &nic.limits[..]),
         (Some(20000), &["1.0 MB/s into the guest by tc".to_owned(), "2.5 MB/s out of the guest by tc".to_owned()][..])
     );
+    // The host sees a macvtap from the guest's side; a tap from its own.
+    let limits = |nic: &vmio_model::facts::Nic| -> Vec<(&str, u64, Option<u64>, Option<u64>, bool)> {
+        let all = nic.rate_limits.iter();
+        all.map(|l| (l.direction.word(), l.rate_bps, l.peak_bps, l.burst_bytes, l.drops)).collect()
+    };
+    assert_eq!(
+        limits(nic),
+        [("guest_rx", 8_000_000, None, None, true), ("guest_tx", 20_000_000, Some(40_000_000), None, false)]
+    );
+    let tap = "<interface type='bridge'><mac address='52:54:00:00:00:01'/><source bridge='br0'/><target dev='vnet0'/>\
+               <bandwidth><inbound average='1000' peak='5000' burst='1024'/><outbound average='125' peak='250'/></bandwidth></interface>";
+    assert_eq!(
+        limits(&with(tap).nics[0]),
+        [("guest_rx", 8_000_000, Some(40_000_000), Some(1 << 20), false), ("guest_tx", 1_000_000, None, None, true)]
+    );
 
     let xen = written("<domain type='xen' id='3'><name>a</name></domain>");
     assert_eq!((xen.kind.as_str(), xen.ids["domid"].as_str()), ("xen", "3"));

@@ -3,10 +3,13 @@
 //! leaves to QEMU is left out here.
 
 use vmio_model::facts::{
-    Details, Disk, Fact, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance, Setting, Subject,
+    Details, Disk, Fact, Guest, Nic, Overridden, Place, PlacedThread, Processors, Provenance, RateLimit, Setting,
+    Subject,
 };
+use vmio_model::policy::Direction;
 use vmio_model::result::Accel;
 
+use super::Manager;
 use super::conf::{Parts, Settings, truth};
 use super::storages::Storage;
 use crate::managers::libvirt::xml::{MOST_PLACES, MOST_VCPUS, cpu_set};
@@ -336,6 +339,7 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
         // 1 means the bridge's.
         mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1).into(),
         host_mtu_bytes: parts.number("mtu").filter(|mtu| *mtu > 1 && model == "virtio").into(),
+        rate_limits: rate_limits(parts).into(),
         limits: parts.number::<f64>("rate").map(|n| format!("{:.1} MB/s by tc", n * 1.048_576)).into_iter().collect(),
         place: Place {
             slot: Some(slot.clone()),
@@ -345,6 +349,21 @@ fn nic(whole: &Whole<'_>, number: u32, parts: &Parts<'_>) -> Option<Nic> {
         },
         ..Nic::unknown(Subject::net(whole.guest, slot), whole.from.clone())
     })
+}
+
+/// `rate=`: megabytes of 1024 x 1024 bytes a second, in both directions. What the host sends to the tap waits in a queue
+/// (HTB), what it receives there is policed; both with a burst of 1 MiB (PVE/Network.pm, `tap_rate_limit`).
+fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
+    let Some(rate) = parts.number::<f64>("rate").filter(|n| *n > 0.0 && n.is_finite()) else { return Vec::new() };
+    let limit = |direction| RateLimit {
+        direction,
+        by: super::Proxmox.name().to_owned(),
+        rate_bps: ((rate * 1_048_576.0) as u64).saturating_mul(8),
+        peak_bps: None,
+        burst_bytes: Some(1 << 20),
+        drops: direction == Direction::GuestTx,
+    };
+    Direction::ALL.into_iter().map(limit).collect()
 }
 
 fn processors(guest: &str, conf: &Settings, from: Provenance) -> Processors {

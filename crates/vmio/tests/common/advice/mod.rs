@@ -10,6 +10,7 @@ pub mod bed;
 pub mod guest;
 pub mod monitor;
 pub mod options;
+pub mod others;
 pub mod qm;
 pub mod qm_start;
 pub mod rows;

@@ -190,6 +190,12 @@ pub fn at_once(vmid: &str, config: &Config, key: &str, value: &str) -> Result<bo
         return Ok(true);
     }
     let Some(old) = config.now.get(key) else { return Ok(false) };
+    if matches!(slot(key), Some(("net", _))) {
+        // PVE/QemuServer.pm, vmconfig_update_net: a rate alone is set on the tap as it is.
+        let rest =
+            |value: &str| value.split(',').filter(|p| !p.starts_with("rate=")).map(str::to_owned).collect::<Vec<_>>();
+        return Ok(rest(old) == rest(value));
+    }
     let limits = |name: &str| name.starts_with("mbps") || name.starts_with("iops");
     let rest = |value: &str| value.split(',').filter(|part| !limits(part)).map(str::to_owned).collect::<Vec<String>>();
     if !matches!(slot(key), Some(("scsi" | "virtio" | "sata" | "ide", _))) || rest(old) != rest(value) {

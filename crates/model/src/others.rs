@@ -1,0 +1,249 @@
+//! Limits that others than vmio have set on interfaces of a policy (libvirt, Proxmox VE, Open vSwitch): what they mean beside
+//! it, the policy that holds in their place, and the commands that take them off.
+//!
+//! Two limits in a row are never better than one: the lower one holds, what the other promises is not true, and one that
+//! drops makes TCP with a short round trip fall far below either. In place of a policer of 100 Mbit/s a queue gave TCP 95.7
+//! Mbit/s; behind the policer it got 2.3 (burst of 1 ms) to 54 (burst of 100 ms).
+
+use serde::Serialize;
+
+use crate::facts::{Place, RateLimit};
+use crate::policy::assign::{Interface, assign};
+use crate::policy::units::show_rate;
+use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
+use crate::rules::change::{Names, shell, slot_without};
+
+/// An interface that others limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limited {
+    /// Which.
+    pub interface: Interface,
+    /// Its guest, where one is known.
+    pub guest: Option<String>,
+    /// The uplink that it shares, where that is known.
+    pub uplink: Option<String>,
+    /// What its manager calls it.
+    pub place: Place,
+    /// The limits.
+    pub limits: Vec<RateLimit>,
+}
+
+/// A limit beside the policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Conflict {
+    /// The interface.
+    pub interface: String,
+    /// Its guest, where one is known.
+    pub guest: Option<String>,
+    /// The limit of the others.
+    pub limit: RateLimit,
+    /// Its class in this direction; null where the policy has it in none.
+    pub class: Option<String>,
+    /// The minimum of that class, in bit/s.
+    pub min_bps: Option<u64>,
+    /// Its maximum, in bit/s.
+    pub max_bps: Option<u64>,
+    /// What both together mean, a sentence each.
+    pub why: Vec<String>,
+    /// The command that takes the limit off, for a shell.
+    pub take_off: String,
+}
+
+/// Each limit beside the policy.
+pub fn conflicts(policy: &Policy, all: &[Limited]) -> Vec<Conflict> {
+    all.iter().flat_map(|limited| limited.limits.iter().map(|limit| conflict(policy, limited, limit))).collect()
+}
+
+fn conflict(policy: &Policy, limited: &Limited, limit: &RateLimit) -> Conflict {
+    let entry = assign(policy, &limited.interface).map(|a| a.entry);
+    let class = entry.and_then(|entry| Some((entry, entry.class_in(limit.direction)?)));
+    let capacity = |entry: &Entry| policy.uplinks.get(&entry.uplink).map_or(u64::MAX, |uplink| uplink.capacity);
+    let member = class.map(|(entry, name)| policy.class(name).member(capacity(entry)));
+    let (by, most) = (shown(&limit.by), limit.most_bps());
+    let mut why = Vec::new();
+    match (&class, &member) {
+        (Some((_, name)), Some(member)) => {
+            if member.min > most {
+                why.push(format!(
+                    "class {name} guarantees {}, but {by} lets no more than {} pass",
+                    show_rate(member.min),
+                    show_rate(most)
+                ));
+            }
+            if member.max > most {
+                why.push(format!(
+                    "two limits in a row: {by}'s {} holds, and the class's maximum of {} is never reached",
+                    show_rate(most),
+                    show_rate(member.max)
+                ));
+            } else {
+                why.push(format!("two limits in a row: the class's maximum of {} holds", show_rate(member.max)));
+            }
+        }
+        _ => why.push(format!(
+            "the policy has it in no class for this direction: {by}'s limit holds, and vmio knows nothing of it"
+        )),
+    }
+    if limit.drops {
+        why.push(format!(
+            "{by} drops at once what is above: TCP with a short round trip gets far less than the limit, and what is dropped \
+             has been copied already"
+        ));
+    }
+    Conflict {
+        interface: limited.interface.name.clone(),
+        guest: limited.guest.clone(),
+        limit: limit.clone(),
+        class: class.map(|(_, name)| name.to_owned()),
+        min_bps: member.map(|m| m.min),
+        max_bps: member.map(|m| m.max),
+        why,
+        take_off: take_off(limited, &limit.by),
+    }
+}
+
+/// As people call who set a limit.
+pub fn shown(by: &str) -> &str {
+    match by {
+        "proxmox" => "Proxmox VE",
+        "openvswitch" => "Open vSwitch",
+        other => other,
+    }
+}
+
+/// The command that takes off what somebody has set on an interface: virsh(1), `domiftune`; qm(1), `--net[n]`;
+/// ovs-vswitchd.conf.db(5), "Ingress Policing".
+fn take_off(limited: &Limited, by: &str) -> String {
+    let names = Names(&limited.place);
+    match by {
+        "libvirt" => {
+            let device = limited.place.target.as_deref().unwrap_or(&limited.interface.name);
+            let flag = |limit: &RateLimit| match limit.direction {
+                Direction::GuestTx => " --outbound 0",
+                Direction::GuestRx => " --inbound 0",
+            };
+            let flags: String = limited.limits.iter().filter(|limit| limit.by == by).map(flag).collect();
+            format!("virsh domiftune {} {}{flags} --live --config", names.domain(), shell(device))
+        }
+        "proxmox" => {
+            let (vmid, slot) = (names.vmid(), names.slot("net0"));
+            // The line is written anew from itself, so that all else of it stays.
+            let read = slot_without(&vmid, &slot, &["rate"]).replace("disk", "card");
+            format!("{read} && \\\nqm set {vmid} --{slot} \"$card\"")
+        }
+        _ => {
+            let name = shell(&limited.interface.name);
+            format!("ovs-vsctl set interface {name} ingress_policing_rate=0 ingress_policing_burst=0")
+        }
+    }
+}
+
+/// The policy that holds in place of both, and what of the limits it could not take over, a sentence each.
+///
+/// An interface gets a class of its own kind where the others' limit is below its class's maximum: the same class with
+/// that maximum, and no higher minimum. Who was in no class gets one with that maximum alone.
+pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Policy, Vec<String>) {
+    let (mut next, mut left) = (policy.clone(), Vec::new());
+    for limited in all {
+        let found = assign(policy, &limited.interface).map(|a| a.entry);
+        let Some(uplink) = found.map(|e| e.uplink.clone()).or_else(|| limited.uplink.clone()) else {
+            left.push(format!("{}: the uplink that it shares is not known", limited.interface.name));
+            continue;
+        };
+        let capacity = policy.uplinks.get(&uplink).map_or(u64::MAX, |uplink| uplink.capacity);
+        let mut classes = Direction::ALL.map(|way| found.and_then(|e| e.class_in(way)).map(str::to_owned));
+        for (way, class) in Direction::ALL.into_iter().zip(&mut classes) {
+            let most = limited.limits.iter().filter(|l| l.direction == way).map(RateLimit::most_bps).min();
+            if let Some(most) = most.filter(|most| *most < capacity) {
+                *class = Some(lowered(&mut next, class.as_deref(), most, capacity));
+            }
+        }
+        let [class, rx_class] = classes;
+        if found.is_some_and(|e| e.class == class && e.rx_class == rx_class) {
+            continue;
+        }
+        let alone = |entry: &&Entry| {
+            let others =
+                there.iter().filter(|i| (i.index, &i.name) != (limited.interface.index, &limited.interface.name));
+            entry.matcher.is_exact() && others.filter_map(|i| assign(policy, i)).all(|a| a.entry != *entry)
+        };
+        if let Some(own) = found.filter(alone).and_then(|e| next.entries.iter_mut().find(|n| n.matcher == e.matcher)) {
+            (own.class, own.rx_class) = (class, rx_class);
+            continue;
+        }
+        let Some(matcher) = own_matcher(&next, &limited.interface, there) else {
+            let name = &limited.interface.name;
+            left.push(format!("{name}: no entry can mean it alone beside those that are there; let those match less"));
+            continue;
+        };
+        // The first that matches holds, in the order of the file.
+        let place = found.and_then(|e| next.entries.iter().position(|n| n.matcher == e.matcher));
+        let entry = Entry { matcher, class, rx_class, uplink, place: String::new() };
+        next.entries.insert(place.unwrap_or(next.entries.len()), entry);
+    }
+    fit(&mut next, policy, &mut left);
+    (next, left)
+}
+
+/// The name of a class like that one, or like none, with a lower maximum.
+fn lowered(policy: &mut Policy, class: Option<&str>, most: u64, capacity: u64) -> String {
+    let old = class.map_or_else(Class::default, |name| policy.class(name).clone());
+    if old.max.unwrap_or(capacity) <= most
+        && let Some(name) = class
+    {
+        return name.to_owned();
+    }
+    let max = old.max.map_or(most, |max| max.min(most));
+    let new = Class { max: Some(max), min: old.min.map(|min| min.min(max)), ..old };
+    let rate = show_rate(max).replace(' ', "").replace("/s", "");
+    let stem: String = class.unwrap_or("limit").chars().take(32).collect();
+    let mut name = format!("{stem}-{rate}");
+    // Another class of that name says something else.
+    while policy.classes.get(&name).is_some_and(|other| *other != new) {
+        name.push('x');
+    }
+    policy.classes.insert(name.clone(), new);
+    name
+}
+
+/// What means this interface alone, and no name that another entry of its kind matches.
+fn own_matcher(policy: &Policy, interface: &Interface, there: &[Interface]) -> Option<Matcher> {
+    let others = || there.iter().filter(|other| (other.index, &other.name) != (interface.index, &interface.name));
+    let vm = interface.vms.iter().filter(|vm| others().all(|o| !o.vms.contains(vm))).map(|vm| (Kind::Vm, vm));
+    let netns = interface.netns.iter().filter(|n| others().all(|o| o.netns.as_ref() != Some(n)));
+    let mac = interface.macs.iter().filter(|mac| others().all(|o| !o.macs.contains(mac)));
+    let all = vm.chain(netns.map(|n| (Kind::Netns, n))).chain(mac.map(|mac| (Kind::Mac, mac)));
+    let all = all.chain([(Kind::Name, &interface.name)]);
+    let free = |m: &Matcher| m.is_exact() && policy.entries.iter().all(|e| e.matcher.overlap(m).is_none());
+    all.filter_map(|(kind, text)| Matcher::new(kind, text).ok()).find(free)
+}
+
+/// Minima of interfaces that are named must fit, those of patterns need not: what was a pattern's loses its minimum where
+/// it would not.
+fn fit(next: &mut Policy, policy: &Policy, left: &mut Vec<String>) {
+    for (uplink, told) in policy.uplinks.clone() {
+        for way in Direction::ALL {
+            while next.minima(&uplink, way, told.capacity).iter().map(|(_, min)| min).sum::<u64>() > told.capacity {
+                let new = |e: &Entry| !policy.entries.iter().any(|old| old.matcher == e.matcher);
+                let min = |e: &Entry| e.class_in(way).map_or(0, |class| next.class(class).min_on(told.capacity));
+                let last = next.entries.iter().rposition(|e| e.uplink == uplink && new(e) && min(e) > 0);
+                let Some(last) = last else { break };
+                let name = next.entries[last].class_in(way).unwrap_or_default().to_owned();
+                let class = Class { min: Some(0), ..next.class(&name).clone() };
+                let bare = format!("{name}-nomin");
+                left.push(format!("{}: its minimum does not fit and is left out", next.entries[last].matcher));
+                next.classes.insert(bare.clone(), class);
+                let entry = &mut next.entries[last];
+                *(if way == Direction::GuestTx { &mut entry.class } else { &mut entry.rx_class }) = Some(bare);
+            }
+        }
+    }
+    // Classes of this that nobody is in any more.
+    let used = |name: &String| next.entries.iter().any(|e| [&e.class, &e.rx_class].contains(&&Some(name.clone())));
+    let gone: Vec<String> =
+        next.classes.keys().filter(|name| !policy.classes.contains_key(*name) && !used(name)).cloned().collect();
+    next.classes.retain(|name, _| !gone.contains(name));
+}
+
+#[cfg(test)]
+mod tests;

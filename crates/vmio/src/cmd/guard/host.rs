@@ -1,0 +1,223 @@
+//! `vmio guard check --host`: the policy beside what is on this host. Limits that others have set on its interfaces, with the policy
+//! that takes their place and the commands that take them off; and what the Linux plane could not hold. It only looks.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
+use vmio_guard::observed::uplink;
+use vmio_guard::planes::linux;
+use vmio_guard::source::guests::Once;
+use vmio_guard::source::{Found, Source};
+use vmio_look::{Look, policing};
+use vmio_model::facts::{Guest, Nic, Place, RateLimit, Unread};
+use vmio_model::others::{Conflict, Limited, conflicts, replaced, shown};
+use vmio_model::policy::assign::Interface;
+use vmio_model::policy::compile::Refusal;
+use vmio_model::policy::text::text as as_toml;
+use vmio_model::policy::units::show_rate;
+use vmio_model::policy::{Direction, Policy};
+use vmio_node::Local;
+
+use super::Config;
+use crate::fit;
+use crate::report::format::count;
+use crate::term::Style;
+
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub config: Config,
+    /// Look at this host, too: limits that others have set there, and what it cannot hold
+    ///
+    /// libvirt, Proxmox VE and Open vSwitch are asked what they limit. Nothing is changed; root sees all guests.
+    #[arg(long)]
+    pub host: bool,
+}
+
+/// What a policy meets on this host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostChecked {
+    /// Interfaces that may be a guest's.
+    interfaces: usize,
+    /// Those of them that are in a class.
+    in_a_class: usize,
+    /// Limits that others have set.
+    limits: Vec<Conflict>,
+    /// A policy that holds in their place, as TOML; null where there are none.
+    proposal: Option<String>,
+    /// What the proposal leaves out, and why.
+    left_out: Vec<String>,
+    /// What the Linux plane cannot hold here; `guard run` would refuse the policy.
+    pub refused: Vec<String>,
+    /// What deserves a word: interfaces that two entries mean, what is held less exactly than written.
+    notes: Vec<String>,
+    /// What could not be read, so that limits may be missing above.
+    unread: Vec<Unread>,
+}
+
+/// Looks at this host.
+pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
+    let node = Local::new();
+    let look = Look::new(&node);
+    let Once { guests, mut unread } = Once::here(&look);
+    let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
+    let once = Once { guests: guests.clone(), unread: Vec::new() };
+    let found = Source::open(Box::new(once))?.look(&uplinks)?;
+    let ports = policing::policed(&look).unwrap_or_else(|why| {
+        unread.push(why);
+        Default::default()
+    });
+    let mut limited = of_managers(policy, &guests, &found);
+    for (port, limit) in ports {
+        match limited.iter_mut().find(|l| l.interface.name == port) {
+            Some(known) => known.limits.push(limit),
+            None => limited.extend(of_port(policy, &found, &port, limit)),
+        }
+    }
+    let mut there: Vec<Interface> = found.iter().map(|f| f.interface.clone()).collect();
+    let unseen = limited.iter().map(|l| &l.interface).filter(|i| there.iter().all(|t| t.name != i.name));
+    there.extend(unseen.cloned().collect::<Vec<_>>());
+    there.sort_unstable();
+    let (next, left_out) = replaced(policy, &limited, &there);
+    let here = here(policy, &found);
+    let in_a_class = match &here {
+        Ok(here) => seated(here),
+        Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
+    };
+    let (refused, notes) = match here {
+        Ok(here) => (Vec::new(), notes(here)),
+        Err(Refusal(why)) => (why, Vec::new()),
+    };
+    Ok(HostChecked {
+        interfaces: there.len(),
+        in_a_class,
+        limits: conflicts(policy, &limited),
+        proposal: (!limited.is_empty()).then(|| as_toml(&next)),
+        left_out,
+        refused,
+        notes,
+        unread,
+    })
+}
+
+fn here(policy: &Policy, found: &[Found]) -> Result<Desired, Refusal> {
+    let numbers = Numbers::default().of(found.iter().map(|f| &f.interface))?;
+    desired(policy, found, &numbers, &linux::ENTRY.abilities, Strictness::Policy)
+}
+
+fn seated(here: &Desired) -> usize {
+    let seats = here.pools.iter().flat_map(|pool| &pool.seats);
+    seats.filter_map(|seat| seat.interface.as_ref().map(|i| &i.name)).collect::<BTreeSet<_>>().len()
+}
+
+fn notes(here: Desired) -> Vec<String> {
+    let of_pools = here.pools.into_iter().flat_map(|pool| {
+        let key = pool.key.to_string();
+        pool.compiled.notes.into_iter().map(move |note| format!("{key}: {note}"))
+    });
+    here.notes.into_iter().chain(of_pools).collect()
+}
+
+/// Devices that their managers limit. An interface is believed to be a guest's where the kernel bears it out; else it is
+/// known by what its manager says alone.
+fn of_managers(policy: &Policy, guests: &[Guest], found: &[Found]) -> Vec<Limited> {
+    let of_nic = |(guest, nic): (&Guest, &Nic)| {
+        if nic.rate_limits.is_empty() {
+            return None;
+        }
+        let name = (*nic.interface).clone()?;
+        let seen = found.iter().find(|f| f.interface.name == name);
+        let interface = seen.filter(|f| f.nic.is_some()).map(|f| f.interface.clone()).unwrap_or_else(|| Interface {
+            index: seen.map_or(0, |f| f.interface.index),
+            name,
+            macs: nic.place.target.clone().into_iter().collect(),
+            vms: std::iter::once(guest.name.clone())
+                .chain(guest.uuid.clone())
+                .chain(guest.ids.values().cloned())
+                .collect(),
+            netns: None,
+        });
+        let uplink = seen.and_then(|f| uplink(f, policy)).or_else(|| only(policy));
+        let (guest, place, limits) = (Some(guest.name.clone()), nic.place.clone(), nic.rate_limits.to_vec());
+        Some(Limited { interface, guest, uplink, place, limits })
+    };
+    guests.iter().flat_map(|guest| guest.nics.iter().map(move |nic| (guest, nic))).filter_map(of_nic).collect()
+}
+
+/// A port of Open vSwitch that is an interface of this host.
+fn of_port(policy: &Policy, found: &[Found], port: &str, limit: RateLimit) -> Option<Limited> {
+    let seen = found.iter().find(|f| f.interface.name == port)?;
+    Some(Limited {
+        interface: seen.interface.clone(),
+        guest: seen.interface.vms.first().cloned(),
+        uplink: uplink(seen, policy),
+        place: seen.nic.as_ref().map_or_else(Place::default, |nic| nic.place.clone()),
+        limits: vec![limit],
+    })
+}
+
+fn only(policy: &Policy) -> Option<String> {
+    policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned()
+}
+
+/// For a terminal.
+pub fn text(host: &HostChecked, style: Style) -> String {
+    let mut out =
+        format!("\nThis host: {}, {} of them in a class.\n", count(host.interfaces, "interface"), host.in_a_class);
+    for (label, lines) in [("refused", &host.refused), ("note", &host.notes)] {
+        for line in lines {
+            out += &fit::notice(&format!("{}: ", style.yellow(label)), label.len() + 2, line);
+        }
+    }
+    for unread in &host.unread {
+        let line = format!("{}: {}; {}", unread.what, unread.why, unread.mend);
+        out += &fit::notice(&format!("{}: ", style.yellow("unread")), 8, &line);
+    }
+    if host.limits.is_empty() {
+        out += "No limit of libvirt, Proxmox VE or Open vSwitch was found.\n";
+        return out;
+    }
+    let mut commands: Vec<(&str, &str)> = Vec::new();
+    for limit in &host.limits {
+        out += &of_limit(limit, style);
+        let command = (limit.limit.by.as_str(), limit.take_off.as_str());
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    out += "\nTo take them off, once the policy below is in force:\n";
+    for (_, command) in commands {
+        let _ = writeln!(out, "{command}");
+    }
+    for left in &host.left_out {
+        out += &fit::notice(&format!("{}: ", style.yellow("left out")), 10, left);
+    }
+    if let Some(proposal) = &host.proposal {
+        let _ = write!(out, "\nThe policy that takes their place:\n\n{proposal}");
+    }
+    out
+}
+
+fn of_limit(conflict: &Conflict, style: Style) -> String {
+    let limit = &conflict.limit;
+    let guest = conflict.guest.as_ref().map_or_else(String::new, |guest| format!(" ({guest})"));
+    let way = match limit.direction {
+        Direction::GuestTx => "sends",
+        Direction::GuestRx => "receives",
+    };
+    let peak = limit.peak_bps.map_or_else(String::new, |peak| format!(", peak {}", show_rate(peak)));
+    let head = format!(
+        "{}{guest}: {} limits what it {way} to {}{peak}",
+        conflict.interface,
+        shown(&limit.by),
+        show_rate(limit.rate_bps)
+    );
+    let mut out = fit::notice(&format!("{}: ", style.yellow("limit")), 7, &head);
+    for why in &conflict.why {
+        out += &fit::paragraph("  ", 2, why);
+    }
+    out
+}
