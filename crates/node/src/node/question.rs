@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(monitor(wrong).shown(&fake), None, "{wrong}");
         }
         assert_eq!(Question::Zpool { pool: "-x".into() }.shown(&fake), None);
-        assert!(Question::OvsPolicing.shown(&fake).unwrap().contains("--timeout=3"));
+        assert!(Question::OvsPolicing.shown(&fake).is_some_and(|shown| shown.contains("--timeout=3")));
         assert!(matches!(fake.answer(&virsh("destroy web1")), Err(Unanswered::NotReadOnly)));
         assert!(fake.ran().is_empty());
     }

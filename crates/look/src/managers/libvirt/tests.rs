@@ -446,7 +446,8 @@ fn odd_descriptions() {
         (Some(20000), &["1.0 MB/s into the guest by tc".to_owned(), "2.5 MB/s out of the guest by tc".to_owned()][..])
     );
     // The host sees a macvtap from the guest's side; a tap from its own.
-    let limits = |nic: &vmio_model::facts::Nic| -> Vec<(&str, u64, Option<u64>, Option<u64>, bool)> {
+    type Told = (&'static str, u64, Option<u64>, Option<u64>, bool);
+    let limits = |nic: &vmio_model::facts::Nic| -> Vec<Told> {
         let all = nic.rate_limits.iter();
         all.map(|l| (l.direction.word(), l.rate_bps, l.peak_bps, l.burst_bytes, l.drops)).collect()
     };
