@@ -114,6 +114,14 @@ impl Keep {
         Ok(())
     }
 
+    /// Strikes all of it out.
+    ///
+    /// # Errors
+    /// As [`Keep::strike`].
+    pub fn clear(&self) -> Result<(), KeepError> {
+        self.live::<Value>()?.into_iter().try_for_each(|(id, _)| self.strike(id))
+    }
+
     /// What is in force, in the order in which it was done.
     ///
     /// # Errors

@@ -237,11 +237,14 @@ impl Manager {
     /// # Errors
     /// When none waits, or what was in force before cannot be held any more.
     pub fn take_back(&mut self) -> Result<(), ManagerError> {
-        let Some(Pending { before, .. }) = self.pending.take() else {
+        let Some(Pending { before, .. }) = &self.pending else {
             return Err(ManagerError::Refused("nothing waits for a confirmation".into()));
         };
+        // It waits on where this fails.
         self.daemon()?.reload(before.loaded.policy.clone())??;
-        self.read = before;
+        if let Some(Pending { before, .. }) = self.pending.take() {
+            self.read = before;
+        }
         self.revision += 1;
         self.group();
         Ok(())
@@ -287,7 +290,8 @@ impl Manager {
     /// # Errors
     /// As [`Manager::apply`]; it is tried again when a speed changes once more.
     pub fn follow_links(&mut self) -> Result<bool, ManagerError> {
-        let links = self.texts.0.links();
+        // Each second: of a thousand links only those that matter.
+        let links = self.texts.0.links(&|name| self.read.loaded.policy.uplinks.contains_key(name));
         if links == self.read.links {
             return Ok(false);
         }
@@ -387,10 +391,7 @@ impl Manager {
                 return Err(ManagerError::Left(left));
             }
         }
-        for (id, _) in self.keep.live::<String>()? {
-            self.keep.strike(id)?;
-        }
-        Ok(())
+        Ok(self.keep.clear()?)
     }
 }
 

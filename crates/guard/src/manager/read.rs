@@ -6,6 +6,7 @@ use super::ManagerError;
 
 /// What is over the files is called so in messages.
 const OVER: &str = "guard set";
+
 /// Where policies come from.
 pub trait Texts: Send {
     /// The files, as (name, text).
@@ -13,14 +14,15 @@ pub trait Texts: Send {
     /// # Errors
     /// Which file cannot be read, and why.
     fn files(&self) -> Result<Vec<(String, String)>, String>;
-    /// What the kernel knows of links.
-    fn links(&self) -> Links;
+    /// What the kernel knows of the links that are wanted, by name.
+    fn links(&self, wanted: &dyn Fn(&str) -> bool) -> Links;
 }
 
 /// A policy with what it was read from.
 #[derive(Debug, Clone)]
 pub(super) struct Read {
     pub(super) files: Vec<(String, String)>,
+    /// What is known of its uplinks.
     pub(super) links: Links,
     pub(super) over: String,
     pub(super) loaded: Loaded,
@@ -28,16 +30,18 @@ pub(super) struct Read {
 
 /// As the files are now.
 pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
-    read(texts.files().map_err(ManagerError::Files)?, texts.links(), over)
+    read(texts.files().map_err(ManagerError::Files)?, texts.links(&|_| true), over)
 }
 
 /// Of files that were read.
-pub(super) fn read(files: Vec<(String, String)>, links: Links, over: &str) -> Result<Read, ManagerError> {
+pub(super) fn read(files: Vec<(String, String)>, mut links: Links, over: &str) -> Result<Read, ManagerError> {
     let named: Vec<(&str, &str)> = files.iter().map(|(file, text)| (file.as_str(), text.as_str())).collect();
     let loaded = match over {
         "" => Policy::read(&named, &links),
         over => Policy::read_under(&named, (OVER, over), &links),
     };
     let loaded = loaded.map_err(ManagerError::Policy)?;
+    links.speeds.retain(|name, _| loaded.policy.uplinks.contains_key(name));
+    links.physical.retain(|name| loaded.policy.uplinks.contains_key(name));
     Ok(Read { files, links, over: over.to_owned(), loaded })
 }

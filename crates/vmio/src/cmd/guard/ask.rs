@@ -10,7 +10,7 @@ use vmio_guard::groups::Groups;
 use vmio_guard::keep::Keeper;
 use vmio_guard::manager::document::Status;
 use vmio_guard::manager::{Change, Key};
-use vmio_guard::planes::{self, Options};
+use vmio_guard::planes::{Options, linux};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units;
 
@@ -177,12 +177,9 @@ pub fn undo(context: &Context) -> Outcome {
         return Err(failure.help("run it as root").into());
     }
     let keeper = Keeper::open(&run::state(context)?)?;
-    let entry = planes::ALL.first().expect("there is a plane");
-    let mut plane = (entry.open)(Options { takeover: false, keeper: keeper.clone() })?;
+    let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;
-    for (id, _) in keeper.part("set").live::<String>()? {
-        keeper.part("set").strike(id)?;
-    }
+    keeper.part("set").clear()?;
     let groups = Groups::open(&keeper)?.undo();
     for note in plane.notes().into_iter().chain(groups.notes) {
         term::note(&note);

@@ -6,14 +6,15 @@ use vmio_model::policy::units::MAX_RATE;
 use vmio_node::Local;
 use vmio_node::linux::net::Interfaces;
 
-/// What the kernel of this host knows.
-pub fn known() -> Links {
-    of(&Interfaces::here(&Local::new()))
+/// What the kernel of this host knows of the links that are wanted, by name.
+pub fn known(wanted: &dyn Fn(&str) -> bool) -> Links {
+    of(&Interfaces::here(&Local::new()), wanted)
 }
 
 /// Speeds in bit/s.
-fn of(all: &Interfaces<'_>) -> Links {
-    let names = all.names().unwrap_or_default();
+fn of(all: &Interfaces<'_>, wanted: &dyn Fn(&str) -> bool) -> Links {
+    let mut names = all.names().unwrap_or_default();
+    names.retain(|name| wanted(name));
     let speed = |name: &String| Some((name.clone(), all.speed_bps(name)?.min(MAX_RATE)));
     Links {
         speeds: names.iter().filter_map(speed).collect(),
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     fn under(root: &Path) -> Links {
-        of(&Interfaces::shown_at(&Local::new(), root))
+        of(&Interfaces::shown_at(&Local::new(), root), &|_| true)
     }
 
     #[test]
