@@ -49,7 +49,7 @@ pub fn policy(text: &str) -> Policy {
     Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
 }
 
-fn tx() -> PoolKey {
+pub fn tx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
 }
 
@@ -64,34 +64,39 @@ pub fn interfaces(bed: &Bed) -> Vec<Found> {
     bed.tenants.iter().map(|tenant| one(tenant).into()).collect()
 }
 
-fn counts(core: &mut Core<Linux>) -> Vec<Count> {
+pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
     core.plane().counts(&tx()).unwrap()
 }
 
 /// `host`, gold, silver, bronze, `default`.
 const MEMBERS: [&str; 5] = ["host", "t1", "t2", "t3", "default"];
 
-/// Shares of what passed, while these flood and the loop runs.
-fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
-    let end = Instant::now() + Duration::from_millis(2500);
-    let (first, last) = thread::scope(|s| {
-        for tenant in who {
-            s.spawn(|| bed.tenants[*tenant].namespace.inside(|| flood(end)));
+/// Shares of what passed in the time before the end, until when the loop runs; who floods does so in other threads.
+pub fn shares_until(core: &mut Core<Linux>, end: Instant, before: Duration) -> Vec<f64> {
+    let mut first = None;
+    while Instant::now() < end {
+        let began = Instant::now();
+        thread::sleep(PERIOD);
+        core.tick(began.elapsed()).unwrap();
+        if first.is_none() && end - Instant::now() < before {
+            first = Some(counts(core));
         }
-        let mut first = None;
-        while Instant::now() < end {
-            let began = Instant::now();
-            thread::sleep(PERIOD);
-            core.tick(began.elapsed()).unwrap();
-            if first.is_none() && end - Instant::now() < Duration::from_millis(1500) {
-                first = Some(counts(core));
-            }
-        }
-        (first.unwrap(), counts(core))
-    });
+    }
+    let (first, last) = (first.unwrap(), counts(core));
     let moved: Vec<f64> = last.iter().zip(&first).map(|(l, f)| (l.passed_bytes - f.passed_bytes) as f64).collect();
     let sum: f64 = moved.iter().sum();
     moved.iter().map(|m| m / sum).collect()
+}
+
+/// The same while these flood.
+fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
+    let end = Instant::now() + Duration::from_millis(2500);
+    thread::scope(|s| {
+        for tenant in who {
+            s.spawn(|| bed.tenants[*tenant].namespace.inside(|| flood(end)));
+        }
+        shares_until(core, end, Duration::from_millis(1500))
+    })
 }
 
 /// The same shares by the simulation, which runs the same program in virtual time.

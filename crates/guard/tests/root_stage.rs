@@ -11,16 +11,15 @@ use crate::common::bed::{Bed, SINK, bed, flood, send};
 use crate::common::holder::Holder;
 use crate::common::state::State;
 use crate::common::{apart, apart_with_bpffs, nic, run, until};
-use crate::root_plane::{interfaces, policy};
+use crate::root_plane::{counts, interfaces, policy, shares_until, tx};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
-use vmio_guard::desired::{GUESTS_NUMBER, PoolKey};
+use vmio_guard::desired::GUESTS_NUMBER;
 use vmio_guard::found::Found;
+use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::counters::{self, Counts};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
-use vmio_guard::planes::{Count, Plane};
 use vmio_model::holding::{Queue, Waits, Way};
-use vmio_model::policy::Direction;
 
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -52,10 +51,6 @@ class = \"bronze\"
 /// As on a host whose bridge hands packets to its firewall.
 const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
 
-fn tx() -> PoolKey {
-    PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
-}
-
 fn by(way: Way) -> BTreeMap<String, Way> {
     [("u0".to_owned(), way)].into()
 }
@@ -67,10 +62,6 @@ fn behind_a_firewall(there: Vec<Found>) -> Vec<Found> {
 
 fn start(text: &str, there: Vec<Found>) -> Core<Linux> {
     Core::start(Linux::open(false).unwrap(), policy(text), there).unwrap()
-}
-
-fn counts(core: &mut Core<Linux>) -> Vec<Count> {
-    core.plane().counts(&tx()).unwrap()
 }
 
 fn dropped_behind(core: &mut Core<Linux>) -> u64 {
@@ -89,27 +80,15 @@ fn with_host() {
 /// Shares of what passed of `host`, three guests and `default`, while the guests flood, and the host if it is to.
 fn shares(core: &mut Core<Linux>, bed: &Bed, host: bool) -> Vec<f64> {
     let end = Instant::now() + Duration::from_millis(3000);
-    let (first, last) = thread::scope(|s| {
+    thread::scope(|s| {
         for tenant in &bed.tenants {
             s.spawn(|| tenant.namespace.inside(|| flood(end)));
         }
         if host {
             s.spawn(|| flood(end));
         }
-        let mut first = None;
-        while Instant::now() < end {
-            let began = Instant::now();
-            thread::sleep(PERIOD);
-            core.tick(began.elapsed()).unwrap();
-            if first.is_none() && end - Instant::now() < Duration::from_millis(2000) {
-                first = Some(counts(core));
-            }
-        }
-        (first.unwrap(), counts(core))
-    });
-    let moved: Vec<f64> = last.iter().zip(&first).map(|(l, f)| (l.passed_bytes - f.passed_bytes) as f64).collect();
-    let sum: f64 = moved.iter().sum();
-    moved.iter().map(|m| m / sum).collect()
+        shares_until(core, end, Duration::from_millis(2000))
+    })
 }
 
 fn near(what: &str, got: &[f64], wanted: [f64; 5]) {
