@@ -16,7 +16,7 @@ use vmio_model::policy::compile::{Refusal, shared_bps};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
+use crate::desired::{Carded, Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
 use crate::found::Found;
 use crate::planes::{Behind, Count, Plane, PlaneError};
 
@@ -239,6 +239,7 @@ impl<P: Plane> Core<P> {
                 held: HeldStatus::of(seat, plane),
             };
             let mut members: Vec<MemberStatus> = seats.map(member).collect();
+            members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &pool.key, plane)));
             members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
                 name: unheld.name.clone(),
                 class: unheld.class.clone(),
@@ -301,6 +302,25 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
         }
     }
     Ok(changes)
+}
+
+impl MemberStatus {
+    /// Of one that the uplink's card limits, as far as it does.
+    fn of_card(card: &Carded, pool: &PoolKey, plane: &mut impl Plane) -> MemberStatus {
+        let in_force = plane.carded(pool, card.function).unwrap_or(Ok(Count::default()));
+        let (waits, reason) = match &in_force {
+            Ok(_) => (Waits::Nic, card.reason.clone()),
+            Err(why) => (Waits::None, why.clone()),
+        };
+        MemberStatus {
+            name: card.name.clone(),
+            class: card.class.clone(),
+            min_effective_bps: card.min_bps,
+            limit_bps: in_force.is_ok().then(|| u64::from(card.mbit) * 1_000_000),
+            count: in_force.unwrap_or_default(),
+            held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
+        }
+    }
 }
 
 impl HeldStatus {

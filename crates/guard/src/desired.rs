@@ -11,8 +11,10 @@ use vmio_model::policy::{Direction, Entry, Policy};
 
 use crate::found::Found;
 
+mod cards;
 mod held;
 
+pub use cards::Carded;
 pub use held::Strictness;
 
 /// One direction of an uplink.
@@ -70,6 +72,8 @@ pub struct DesiredPool {
     pub pool: Pool,
     /// The members.
     pub seats: Vec<Seated>,
+    /// Those that the uplink's card limits; what they were given is not among what the members share.
+    pub cards: Vec<Carded>,
     /// Those that have a class here and cannot be held.
     pub unheld: Vec<Unheld>,
     /// Where the queues of its interfaces stand: one place for all, since only there they share exactly.
@@ -179,13 +183,10 @@ pub fn desired(
     for uplink in policy.uplinks.keys() {
         for direction in Direction::ALL {
             let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
-            let told = held::told(policy, plane, uplink, direction, here, strictness);
-            notes.extend(told.notes);
-            problems.extend(told.refused);
-            let names = told.seated.iter().map(|(m, _)| (m.found.interface.name.as_str(), m.entry));
-            let Some(pool) = Pool::of(policy, uplink, direction, names) else {
-                continue;
-            };
+            let mut told = held::told(policy, plane, uplink, direction, here, strictness);
+            problems.append(&mut told.refused);
+            let Some((pool, cards)) = cards::apart(policy, uplink, direction, &mut told) else { continue };
+            notes.append(&mut told.notes);
             // Where nobody's receiving is limited there is nothing to share.
             if direction == Direction::GuestRx && told.seated.is_empty() && told.unheld.is_empty() {
                 continue;
@@ -210,7 +211,7 @@ pub fn desired(
             match compile(&pool, plane) {
                 Ok(compiled) => {
                     let key = PoolKey { uplink: uplink.clone(), direction };
-                    pools.push(DesiredPool { key, pool, seats, unheld: told.unheld, queue, compiled });
+                    pools.push(DesiredPool { key, pool, seats, cards, unheld: told.unheld, queue, compiled });
                 }
                 Err(Refusal(reasons)) => problems.extend(reasons),
             }

@@ -4,6 +4,7 @@
 
 mod common;
 
+mod root_cards;
 mod root_classifier;
 mod root_crash;
 mod root_groups;

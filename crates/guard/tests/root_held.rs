@@ -32,7 +32,7 @@ match = { name = \"t1\" }
 class = \"gold\"
 ";
 
-const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
+const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
 const LONG: Duration = Duration::from_millis(600);
 
 /// A tap `t1` that a process has, on the bridge.

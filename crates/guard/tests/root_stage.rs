@@ -49,7 +49,7 @@ class = \"bronze\"
 ";
 
 /// As on a host whose bridge hands packets to its firewall.
-const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
 
 fn by(way: Way) -> BTreeMap<String, Way> {
     [("u0".to_owned(), way)].into()
@@ -183,7 +183,7 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
         assert_eq!(dropped_behind(&mut core), 0);
         if firewall {
             // At the uplink they are not the tap's any more, whatever its send buffer.
-            let open = Way { bridge_netfilter: Some(false), routed: Some(false) };
+            let open = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
             core.see(there.into_iter().map(|found| Found { ways: by(open), ..found }).collect()).unwrap();
             held(&mut core);
             let (dropped, again) = flooded(&mut core);

@@ -62,6 +62,8 @@ pub struct Way {
     pub bridge_netfilter: Option<bool>,
     /// The host routes or translates between them.
     pub routed: Option<bool>,
+    /// There is none in this kernel: the guest drives this virtual function of the uplink's own card (SR-IOV).
+    pub card: Option<u32>,
 }
 
 impl Way {
@@ -119,7 +121,7 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
         );
     };
     if known(&nic.model) == Some("vfio") {
-        return card(plane, direction);
+        return card(way, plane, direction);
     }
     if let Some(reason) = unreachable(backend) {
         return Holding::new(Waits::None, None, reason);
@@ -192,13 +194,18 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
 }
 
 /// A card that was passed through: its packets do not pass this host's kernel.
-fn card(plane: &Abilities, direction: Direction) -> Holding {
-    if plane.card_rates && direction == Direction::GuestTx {
-        return Holding::new(Waits::Nic, None, "the card limits what its virtual function sends (max_tx_rate)");
-    }
+fn card(way: Way, plane: &Abilities, direction: Direction) -> Holding {
     let what = match direction {
-        Direction::GuestTx => "and this plane sets no limit in the card",
         Direction::GuestRx => "and cards limit only what their virtual functions send",
+        Direction::GuestTx if !plane.card_rates => "and this plane sets no limit in the card",
+        Direction::GuestTx if way.card.is_none() => {
+            "and it is not known to be a virtual function of the uplink's own card"
+        }
+        Direction::GuestTx => {
+            let reason =
+                "the guest has a virtual function of the uplink's card, which limits what that sends (max_tx_rate)";
+            return Holding::new(Waits::Nic, None, reason);
+        }
     };
     let why = format!("the guest has the card itself: its packets do not pass this host's kernel, {what}");
     Holding::new(Waits::None, None, why)

@@ -11,8 +11,8 @@ use crate::core::{Core, CoreError};
 use crate::planes::fake::Fake;
 use crate::planes::{Behind, Count};
 
-const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
-const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
+const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -171,3 +171,5 @@ fn where_nothing_is_received_by_anybody_that_is_said_of_the_pool() {
     let refused = Core::start(plane, policy(POLICY), vec![found(1, "vnet0", "virtio-net", "tap", OPEN)]).err().unwrap();
     assert!(refused.to_string().contains("leave rx_class out"), "{refused}");
 }
+
+mod cards;

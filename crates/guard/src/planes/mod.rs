@@ -80,6 +80,11 @@ pub trait Plane {
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
         None
     }
+    /// What went through the limit that a card of a pool has for a virtual function, or why that is not in force; `None`
+    /// where this plane sets none in cards.
+    fn carded(&mut self, _pool: &PoolKey, _function: u32) -> Option<Result<Count, String>> {
+        None
+    }
     /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
     /// what is desired beside it.
     ///
@@ -144,6 +149,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)
+    }
+    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
+        (**self).carded(pool, function)
     }
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         (**self).inherits()

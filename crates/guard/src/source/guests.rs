@@ -14,6 +14,8 @@ use vmio_node::linux::process;
 use vmio_node::machine::start_ticks;
 use vmio_node::{Local, Reader};
 
+use super::cards::{self, Driven};
+
 /// Namespaces that have a name, which are looked at.
 const MOST_NAMESPACES: usize = 16_384;
 
@@ -32,6 +34,8 @@ pub struct Behind {
     pub memory_bytes: Option<u64>,
     /// Its network devices, with an interface of this namespace only where that is sure to be its.
     pub nics: Vec<Nic>,
+    /// Virtual functions of cards that it drives itself.
+    pub driven: Vec<Driven>,
 }
 
 /// Who knows the guests.
@@ -156,6 +160,7 @@ fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -
     names.sort_unstable();
     names.dedup();
     let apart = guest.pid.is_some_and(|pid| !process::same_namespace(reader, pid, "net"));
+    let driven = cards::driven(reader, &guest);
     let mut nics = guest.nics;
     for nic in &mut nics {
         let sure = match (nic.interface.as_deref(), nic.backend.as_deref(), guest.pid) {
@@ -169,7 +174,7 @@ fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -
         }
     }
     let memory_bytes = guest.processors.as_ref().and_then(|p| *p.memory_bytes);
-    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, memory_bytes, nics }
+    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, memory_bytes, nics, driven }
 }
 
 /// Whether a process holds a tap of that name. It is asked again until it does.

@@ -4,11 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::Nic;
+use vmio_model::holding::Way;
 use vmio_model::policy::assign::Interface;
 
+use super::cards::Driven;
 use super::guests::Behind;
 use super::way::{Host, way};
 use crate::found::Found;
+use crate::planes::linux::functions::Function;
 use crate::planes::linux::links::Link;
 
 /// All that may be a guest's: not loopback, not the uplinks, nothing that has ports, no IFB.
@@ -57,6 +60,34 @@ pub fn found(
     }
     all.sort_by(|a, b| a.interface.cmp(&b.interface));
     all
+}
+
+/// Virtual functions of cards that guests drive, and that are there: what leaves by one leaves by its card, and by no other
+/// uplink.
+pub fn driven(guests: &[Behind], functions: &BTreeMap<String, BTreeMap<u32, Function>>) -> Vec<Found> {
+    let of_guest = |guest: &Behind| {
+        let found = |driven: &Driven| {
+            let function = functions.get(&driven.card)?.get(&driven.function)?;
+            let known = (function.address != [0; 6]).then(|| text(&function.address));
+            let way = Way { card: Some(driven.function), ..Way::default() };
+            Some(Found {
+                interface: Interface {
+                    // No interface of this kernel.
+                    index: 0,
+                    name: driven.name(),
+                    macs: known.into_iter().collect(),
+                    vms: std::iter::once(&guest.name).chain(&guest.names).cloned().collect(),
+                    netns: None,
+                },
+                nic: Some(driven.nic.clone()),
+                pids: guest.pids.clone(),
+                memory_bytes: guest.memory_bytes,
+                ways: [(driven.card.clone(), way)].into(),
+            })
+        };
+        guest.driven.iter().filter_map(found).collect::<Vec<_>>()
+    };
+    guests.iter().flat_map(of_guest).collect()
 }
 
 fn text(address: &[u8; 6]) -> String {

@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::planes::linux::functions::{self, Function};
 use crate::planes::linux::links::{self, Link, Of};
 use crate::planes::linux::netlink::events::Events;
 use crate::planes::linux::{Error, Netlink};
 
+pub mod cards;
 pub mod guests;
 pub mod interfaces;
 pub mod way;
@@ -66,7 +68,10 @@ impl Source {
         let namespaces = self.namespaces(&links, &guests);
         self.known = guests;
         let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
-        Ok(interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks))
+        let functions = self.functions(&links)?;
+        let mut all = interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks);
+        all.extend(interfaces::driven(&self.known, &functions));
+        Ok(all)
     }
 
     /// Names of the namespaces that interfaces lead to, by the numbers that the kernel has for them here.
@@ -90,6 +95,17 @@ impl Source {
             }
         }
         Ok(names)
+    }
+
+    /// Functions of cards that a guest drives, by the card's name.
+    fn functions(&mut self, links: &[Link]) -> Result<BTreeMap<String, BTreeMap<u32, Function>>, Error> {
+        let driven: BTreeSet<&str> =
+            self.known.iter().flat_map(|guest| &guest.driven).map(|driven| driven.card.as_str()).collect();
+        let mut all = BTreeMap::new();
+        for card in links.iter().map(|link| &link.device).filter(|card| driven.contains(card.name.as_str())) {
+            all.insert(card.name.clone(), functions::of(&mut self.netlink, card)?);
+        }
+        Ok(all)
     }
 
     /// Addresses of the other ends of what leads to other namespaces, by the index of this end.

@@ -45,7 +45,7 @@ pub fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
     let by_index: BTreeMap<u32, &Link> = links.iter().map(|link| (link.device.index, link)).collect();
     let Some(master) = by_index.get(&interface).and_then(|link| by_index.get(&link.master?)) else {
         // What is a port of nothing is routed, or not at all on the way to that uplink.
-        return Way { bridge_netfilter: Some(false), routed: Some(true) };
+        return Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
     };
     // From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
     let (mut passed, mut next) = (BTreeSet::new(), vec![master.device.index]);
@@ -62,7 +62,7 @@ pub fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
             let leaves = links.iter().filter(|link| link.master == Some(index) || link.device.index == index);
             for port in leaves.filter(|link| link.device.index != interface) {
                 if is_over(&by_index, port, uplink) {
-                    return Way { bridge_netfilter, routed: Some(false) };
+                    return Way { bridge_netfilter, routed: Some(false), card: None };
                 }
                 let other = port.tied_to.filter(|_| port.tied_in.is_none() && port.kind == "veth");
                 behind.extend(other.and_then(|other| by_index.get(&other)?.master));
@@ -70,7 +70,7 @@ pub fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
         }
         next = behind;
     }
-    Way { bridge_netfilter, routed: Some(true) }
+    Way { bridge_netfilter, routed: Some(true), card: None }
 }
 
 /// Whether what leaves by a port leaves by the uplink: it is the uplink, a VLAN over it, or the bond that it is in.
@@ -121,7 +121,7 @@ mod tests {
         let links = |bridge| [port(link(2, "eth0", ""), 3), bridge, port(link(4, "tap0", "tun"), 3)];
         let bridge = || link(3, "br0", "bridge");
         let to = |bridge, host| way(&links(bridge), &host, 4, 2);
-        assert_eq!(to(bridge(), NONE), Way { bridge_netfilter: Some(false), routed: Some(false) });
+        assert_eq!(to(bridge(), NONE), Way { bridge_netfilter: Some(false), routed: Some(false), card: None });
         assert_eq!(to(asks(bridge()), NONE).bridge_netfilter, Some(true));
         assert_eq!(to(bridge(), Host { every_bridge: Some(true) }).bridge_netfilter, Some(true));
         // What could not be read is not known.
@@ -142,7 +142,7 @@ mod tests {
             link(6, "fwbr100i0", "bridge"),
             port(link(7, "tap100i0", "tun"), 6),
         ];
-        let bridged = Way { bridge_netfilter: Some(false), routed: Some(false) };
+        let bridged = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
         for uplink in [2, 9, 10] {
             assert_eq!(way(&links, &NONE, 7, uplink), bridged, "{uplink}");
         }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::facts::{Provenance, Subject};
 
-const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false) };
-const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false) };
-const ROUTED: Way = Way { bridge_netfilter: Some(false), routed: Some(true) };
-const UNREAD: Way = Way { bridge_netfilter: None, routed: Some(false) };
+const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
+const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
+const ROUTED: Way = Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
+const UNREAD: Way = Way { bridge_netfilter: None, routed: Some(false), card: None };
 
 fn nic(model: &str, backend: &str) -> Nic {
     let from = Provenance::Transcript { name: "test".into() };
@@ -59,8 +59,18 @@ fn received_traffic_waits_on_the_host_where_the_plane_can() {
     assert_eq!(of(&tap, &Abilities::HTB), Waits::Queued);
     assert_eq!(of(&tap, &Abilities { receive: false, ..Abilities::HTB }), Waits::None);
     let cards = Abilities { card_rates: true, ..Abilities::HTB };
+    let none = Abilities { card_rates: false, ..Abilities::HTB };
     assert_eq!(of(&vf, &cards), Waits::None, "cards limit what is sent alone");
-    assert_eq!(holding(&vf, OPEN, &cards, Direction::GuestTx, 1).waits, Waits::Nic);
+    let function = Way { card: Some(3), ..Way::default() };
+    let of = |way, plane: &Abilities| holding(&vf, way, plane, Direction::GuestTx, 1);
+    assert_eq!(of(function, &cards).waits, Waits::Nic);
+    for (way, plane, why) in
+        [(OPEN, &cards, "of the uplink's own card"), (function, &none, "sets no limit in the card")]
+    {
+        let got = of(way, plane);
+        assert_eq!((got.waits, got.queue), (Waits::None, None));
+        assert!(got.reason.contains(why), "{}", got.reason);
+    }
 }
 
 #[test]

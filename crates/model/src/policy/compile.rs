@@ -86,7 +86,7 @@ impl Abilities {
         packet_bytes: 65_536,
         members: 10_000,
         receive: true,
-        card_rates: false,
+        card_rates: true,
     };
 }
 

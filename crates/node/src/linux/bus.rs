@@ -23,6 +23,33 @@ pub fn pci_class(reader: &dyn Reader, address: &str) -> Option<u8> {
     u8::from_str_radix(class.strip_prefix("0x")?.get(..2)?, 16).ok()
 }
 
+/// A virtual function of a network card (SR-IOV; Linux Documentation/PCI/pci-iov-howto.rst), as a guest is given one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VirtualFunction {
+    /// Interface of the card here.
+    pub card: String,
+    /// Which function of the card, from 0.
+    pub number: u32,
+    /// The nodes by which a process drives it (VFIO): of its group, or its own (Linux 6.6).
+    pub nodes: Vec<PathBuf>,
+}
+
+/// What the PCI device of that address is, where it is a virtual function of a network card that has an interface here.
+pub fn virtual_function(reader: &dyn Reader, address: &str) -> Option<VirtualFunction> {
+    let last = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+    let link = |path: PathBuf| reader.link(&path).ok().flatten().and_then(last);
+    let device = pci(address);
+    let card = pci(&link(device.join("physfn"))?);
+    let entries = reader.list(&card).ok()?;
+    let mut numbers = entries.iter().filter_map(|name| name.strip_prefix("virtfn")?.parse::<u32>().ok());
+    let number = numbers.find(|n| link(card.join(format!("virtfn{n}"))).as_deref() == Some(address))?;
+    let interface = reader.list(&card.join("net")).ok()?.into_iter().next()?;
+    let group = link(device.join("iommu_group")).map(|group| Path::new("/dev/vfio").join(group));
+    let own = reader.list(&device.join("vfio-dev")).unwrap_or_default();
+    let own = own.into_iter().map(|name| Path::new("/dev/vfio/devices").join(name));
+    Some(VirtualFunction { card: interface, number, nodes: group.into_iter().chain(own).collect() })
+}
+
 /// Name of the disk of a virtio device on PCI: Linux has a directory `virtioN` below that of the PCI device, and the
 /// disk's name in its `block`.
 pub fn virtio_disk(reader: &dyn Reader, address: &str) -> Option<String> {
@@ -77,6 +104,26 @@ mod tests {
         assert_eq!((pci_class(&fake, "0000:00:04.0"), pci_class(&fake, "0000:00:06.0")), (Some(1), None));
         assert_eq!(virtio_disk(&fake, "0000:00:04.0").as_deref(), Some("vdb"));
         assert_eq!(virtio_disk(&fake, "0000:00:05.0"), None);
+    }
+
+    #[test]
+    fn a_cards_virtual_functions() {
+        let pci = "/sys/bus/pci/devices";
+        let fake = Fake::new("fake")
+            .file(format!("{pci}/0000:01:00.0/net/eth0/mtu"), "1500\n")
+            .symlink(format!("{pci}/0000:01:00.0/virtfn0"), "../0000:01:10.0")
+            .symlink(format!("{pci}/0000:01:00.0/virtfn1"), "../0000:01:10.2")
+            .symlink(format!("{pci}/0000:01:10.2/physfn"), "../0000:01:00.0")
+            .symlink(format!("{pci}/0000:01:10.2/iommu_group"), "../../../../kernel/iommu_groups/17")
+            .file(format!("{pci}/0000:01:10.2/vfio-dev/vfio3/dev"), "511:3\n");
+        let nodes = ["/dev/vfio/17", "/dev/vfio/devices/vfio3"].map(PathBuf::from).to_vec();
+        let found = VirtualFunction { card: "eth0".into(), number: 1, nodes };
+        assert_eq!(virtual_function(&fake, "0000:01:10.2"), Some(found));
+        // A card itself, one that is none, and one that its card does not know.
+        assert_eq!(virtual_function(&fake, "0000:01:00.0"), None);
+        assert_eq!(virtual_function(&fake, "0000:09:00.0"), None);
+        let fake = fake.symlink(format!("{pci}/0000:01:10.4/physfn"), "../0000:01:00.0");
+        assert_eq!(virtual_function(&fake, "0000:01:10.4"), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod document;
 
 use std::collections::BTreeMap;
 
+use vmio_guard::planes::linux::functions;
 use vmio_look::Look;
 use vmio_look::kinds;
 use vmio_look::neighbours;
@@ -93,6 +94,8 @@ fn abilities() -> Vec<Ability> {
             add("workload", name, about, listed(requirements), needed);
         }
     }
+    let about = "limits in a card for its virtual functions, for `vmio guard`";
+    add("guard", "card limits", about, vec![&functions::CARD], false);
     let about = "disk use by process, for `vmio top`";
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
     let about = "other guests' latency, for runs that end when they slow down";

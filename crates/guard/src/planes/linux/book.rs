@@ -1,5 +1,6 @@
 //! What cannot be found by looking, written down before it is done: another's qdisc that is replaced, a clsact qdisc that
-//! was made, and that something is in force at all, without which nothing of it would be missed.
+//! was made, what a card's virtual function might send, and that something is in force at all, without which nothing of it
+//! would be missed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use vmio_node::ledger::EntryId;
 
+use super::functions::Rate;
 use super::htb::Foreign;
 use super::{Device, Error, Result};
 use crate::keep::{Keep, KeepError, Keeper};
@@ -25,6 +27,8 @@ enum What {
     Replaced { device: Device, foreign: Foreign },
     /// There was no clsact qdisc.
     Clsact { device: Device },
+    /// A card's function had this limit; these, in Mbit/s, are ours.
+    Carded { device: Device, function: u32, before: Rate, ours: Vec<u32> },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,6 +58,8 @@ struct Pages {
     /// By the interface's index.
     replaced: BTreeMap<u32, Known<Foreign>>,
     clsacts: BTreeMap<u32, Known<()>>,
+    /// By the card's index and the function.
+    cards: BTreeMap<(u32, u32), Known<(Rate, Vec<u32>)>>,
 }
 
 impl Book {
@@ -66,14 +72,17 @@ impl Book {
             source: e.into(),
             said: String::new(),
         })?;
-        let (begun, replaced, clsacts) = Default::default();
-        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts };
+        let (begun, replaced, clsacts, cards) = Default::default();
+        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts, cards };
         let live: Vec<(EntryId, Entry)> = pages.keep.live()?;
         for (id, entry) in live.into_iter().filter(|(_, entry)| entry.namespace == stat.st_ino) {
             match entry.what {
                 What::Begun { pins } => pages.begun.push((id, pins)),
-                What::Replaced { device, foreign } => enter(&mut pages.replaced, id, device, foreign),
-                What::Clsact { device } => enter(&mut pages.clsacts, id, device, ()),
+                What::Replaced { device, foreign } => enter(&mut pages.replaced, device.index, id, device, foreign),
+                What::Clsact { device } => enter(&mut pages.clsacts, device.index, id, device, ()),
+                What::Carded { device, function, before, ours } => {
+                    enter(&mut pages.cards, (device.index, function), id, device, (before, ours));
+                }
             }
         }
         Ok(Book(Arc::new(Mutex::new(pages))))
@@ -122,7 +131,7 @@ impl Book {
         let mut pages = self.pages();
         let id = pages.record(What::Replaced { device: device.clone(), foreign: foreign.clone() })?;
         let before = pages.replaced.remove(&device.index).map(|known| known.ids).unwrap_or_default();
-        enter(&mut pages.replaced, id, device.clone(), foreign.clone());
+        enter(&mut pages.replaced, device.index, id, device.clone(), foreign.clone());
         pages.strike(before)
     }
 
@@ -153,7 +162,7 @@ impl Book {
         }
         let id = pages.record(What::Clsact { device: device.clone() })?;
         let before = pages.clsacts.remove(&device.index).map(|known| known.ids).unwrap_or_default();
-        enter(&mut pages.clsacts, id, device.clone(), ());
+        enter(&mut pages.clsacts, device.index, id, device.clone(), ());
         pages.strike(before)
     }
 
@@ -175,6 +184,50 @@ impl Book {
         pages.clsacts.remove(&index);
         Ok(())
     }
+
+    /// Before a card limits a function to so many Mbit/s that may send `now`.
+    pub(super) fn limit_card(&self, device: &Device, function: u32, now: Rate, mbit: u32) -> Result<()> {
+        let mut pages = self.pages();
+        let key = (device.index, function);
+        let known =
+            pages.cards.get(&key).filter(|known| known.device == *device && known.what.1.contains(&now.max_mbit));
+        // After a crash either of the last two may be in force.
+        let (before, was_ours) = known.map_or((now, None), |known| (known.what.0, Some(now.max_mbit)));
+        let ours: Vec<u32> = was_ours.into_iter().chain([mbit]).collect();
+        if known.is_none()
+            && pages
+                .cards
+                .get(&key)
+                .is_some_and(|known| known.device == *device && known.what == (before, ours.clone()))
+        {
+            // It was tried before, and the card refused.
+            return Ok(());
+        }
+        let what = What::Carded { device: device.clone(), function, before, ours: ours.clone() };
+        let id = pages.record(what)?;
+        let old = pages.cards.remove(&key).map(|known| known.ids).unwrap_or_default();
+        enter(&mut pages.cards, key, id, device.clone(), (before, ours));
+        pages.strike(old)
+    }
+
+    /// What a function might send before, and what ours is.
+    pub(super) fn carded_at(&self, index: u32, function: u32) -> Option<(Rate, Vec<u32>)> {
+        self.pages().cards.get(&(index, function)).map(|known| known.what.clone())
+    }
+
+    /// Functions that have a limit of ours, by their cards.
+    pub(super) fn carded(&self) -> Vec<(Device, u32)> {
+        self.pages().cards.iter().map(|((_, function), known)| (known.device.clone(), *function)).collect()
+    }
+
+    /// It is back, gone with its card, or others' by now.
+    pub(super) fn card_is_back(&self, index: u32, function: u32) -> Result<()> {
+        let mut pages = self.pages();
+        let ids = pages.cards.get(&(index, function)).map(|known| known.ids.clone()).unwrap_or_default();
+        pages.strike(ids)?;
+        pages.cards.remove(&(index, function));
+        Ok(())
+    }
 }
 
 impl Pages {
@@ -187,11 +240,11 @@ impl Pages {
     }
 }
 
-/// The last that was said of an interface counts; a crash may have left more.
-fn enter<T>(known: &mut BTreeMap<u32, Known<T>>, id: EntryId, device: Device, what: T) {
-    let mut ids = known.remove(&device.index).map(|known| known.ids).unwrap_or_default();
+/// The last that was said of a thing counts; a crash may have left more.
+fn enter<K: Ord, T>(all: &mut BTreeMap<K, Known<T>>, key: K, id: EntryId, device: Device, what: T) {
+    let mut ids = all.remove(&key).map(|known| known.ids).unwrap_or_default();
     ids.push(id);
-    known.insert(device.index, Known { ids, device, what });
+    all.insert(key, Known { ids, device, what });
 }
 
 #[cfg(test)]
@@ -230,6 +283,27 @@ mod tests {
         book.is_back(1).unwrap();
         book.no_clsact(1).unwrap();
         assert_eq!(keeper.part(PART).live::<Entry>().unwrap().len(), 0);
+    }
+
+    /// What a function had before vmio is what comes back, whatever vmio has set in turn; what somebody else has set
+    /// meanwhile is what it had.
+    #[test]
+    fn a_cards_limit_is_known_through_changes_and_crashes() {
+        let dir = tempfile::tempdir().unwrap();
+        let rate = |max_mbit| Rate { min_mbit: 0, max_mbit };
+        {
+            let book = Book::open(&Keeper::open(dir.path()).unwrap()).unwrap();
+            book.limit_card(&device(1), 3, rate(900), 500).unwrap();
+            book.limit_card(&device(1), 3, rate(500), 400).unwrap();
+            book.limit_card(&device(1), 4, rate(0), 100).unwrap();
+            book.limit_card(&device(1), 4, rate(77), 100).unwrap();
+            book.limit_card(&device(2), 3, rate(0), 5).unwrap();
+            book.card_is_back(2, 3).unwrap();
+        }
+        let book = Book::open(&Keeper::open(dir.path()).unwrap()).unwrap();
+        assert_eq!(book.carded_at(1, 3), Some((rate(900), vec![500, 400])), "either may be in force");
+        assert_eq!(book.carded_at(1, 4), Some((rate(77), vec![100])));
+        assert_eq!(book.carded(), [(device(1), 3), (device(1), 4)]);
     }
 
     /// What stands in the ledger of another namespace says nothing of interfaces of the same index here.

@@ -10,7 +10,7 @@ use super::{Error, Netlink, Result};
 
 pub(super) const RTM_NEWLINK: u16 = 16;
 pub(super) const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
+pub(super) const RTM_GETLINK: u16 = 18;
 pub(super) const RTM_SETLINK: u16 = 19;
 
 const IFLA_ADDRESS: u16 = 1;

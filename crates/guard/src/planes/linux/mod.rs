@@ -14,6 +14,7 @@ use std::io;
 mod book;
 pub mod classifier;
 pub mod counters;
+pub mod functions;
 pub mod htb;
 pub mod ifb;
 pub mod links;

@@ -16,11 +16,13 @@ use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
 use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 
+mod cards;
 mod hold;
 mod receive;
 mod stage;
 mod sweep;
 
+use cards::Cards;
 use hold::Taps;
 use stage::Stage;
 use sweep::{Past, put};
@@ -43,6 +45,7 @@ pub struct Linux {
     past: Past,
     pools: BTreeMap<PoolKey, Told>,
     taps: Taps,
+    cards: Cards,
 }
 
 /// A pool that is in force.
@@ -100,7 +103,7 @@ impl Linux {
         let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
         let taps = Taps::new(options.keeper.clone(), past.book.namespace());
         let (takeover, pools) = (options.takeover, BTreeMap::new());
-        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps })
+        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps, cards: Cards::default() })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -258,6 +261,7 @@ impl Plane for Linux {
             changes += self.pool(pool)?;
         }
         changes += self.settle()?;
+        changes += self.cards(desired)?;
         self.taps.hold(desired)?;
         if desired.pools.is_empty() {
             self.past.book.end()?;
@@ -317,6 +321,10 @@ impl Plane for Linux {
         Some(self.taps.seen(interface.index))
     }
 
+    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
+        self.cards.carded(&mut self.netlink, pool, function)
+    }
+
     fn undo(&mut self) -> Result<(), PlaneError> {
         // Nothing is held any more, in whatever way.
         self.past.held_by = None;
@@ -329,8 +337,8 @@ impl Plane for Linux {
         // Whatever that came to: what is left is found by looking.
         self.classifier = None;
         self.pools.clear();
-        let swept = self.sweep();
-        done.and(swept.map_err(PlaneError::from))?;
+        let (swept, cards) = (self.sweep(), self.cards_undo());
+        done.and(swept.map_err(PlaneError::from)).and(cards.map(|()| 0).map_err(PlaneError::from))?;
         self.past.book.end()?;
         taps
     }

@@ -1,0 +1,66 @@
+//! Guests with a virtual function of the uplink's card.
+
+use super::*;
+
+fn driven(function: u32, vm: &str) -> Found {
+    let way = Way { card: Some(function), ..Way::default() };
+    let mut found = found(0, &format!("eth0/vf{function}"), "vfio", "vfio", way);
+    found.interface.vms = vec![vm.to_owned()];
+    found
+}
+
+const CARDS: &str = "\
+[uplink.eth0]
+capacity = \"100Mbit\"
+[class.gold]
+priority = 2
+max = \"40Mbit\"
+[class.silver]
+min = \"20Mbit\"
+[[interface]]
+match = { name = \"tap*\" }
+class = \"silver\"
+[[interface]]
+match = { vm = \"web*\" }
+class = \"gold\"
+";
+
+/// A card lends nothing: it is given what is a guest's when everybody wants all, and the rest is the others'.
+#[test]
+fn what_a_card_limits_is_off_what_the_queues_share() {
+    let mut core = start(CARDS, vec![held(1, OPEN), driven(3, "web1")]).unwrap();
+    let pool = &core.desired().pools[0];
+    let card = &pool.cards[0];
+    assert_eq!((card.name.as_str(), card.function, card.mbit, card.min_bps), ("eth0/vf3", 3, 40, 0));
+    assert_eq!(pool.seats.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["host", "tap1", "default"]);
+    assert_eq!(pool.pool.capacity, 60_000_000);
+    assert_eq!(pool.queue, Queue::Uplink);
+    let status = &core.status().unwrap()[0];
+    assert_eq!(status.root_bps, 60_000_000);
+    let shown = status.members.last().unwrap();
+    assert_eq!((shown.name.as_str(), shown.limit_bps), ("eth0/vf3", Some(40_000_000)));
+    assert_eq!(shown.held.as_ref().unwrap().waits, Waits::Nic);
+    // The minima of the host and of silver, 22 Mbit/s, are kept; 39 each are left.
+    core.see(vec![held(1, OPEN), driven(3, "web1"), driven(4, "web2")]).unwrap();
+    let pool = &core.desired().pools[0];
+    assert_eq!(pool.cards.iter().map(|c| c.mbit).collect::<Vec<_>>(), [39, 39]);
+    assert_eq!(pool.pool.capacity, 22_000_000);
+    core.see(vec![held(1, OPEN)]).unwrap();
+    assert_eq!(core.desired().pools[0].pool.capacity, 100_000_000);
+}
+
+#[test]
+fn a_function_of_another_card_is_not_the_uplinks() {
+    let mut other = driven(3, "web1");
+    other.ways = [("eth1".to_owned(), Way { card: Some(3), ..Way::default() })].into();
+    let Err(CoreError::Refused(refusal)) = start(&CARDS.replace("web*", "web1"), vec![other]) else { panic!() };
+    assert!(refusal.0[0].contains("the uplink's own card"), "{refusal}");
+}
+
+#[test]
+fn a_card_knows_nothing_below_a_megabit() {
+    let tight = CARDS.replace("40Mbit", "300kbit");
+    let core = start(&tight, vec![driven(3, "web1")]).unwrap();
+    assert_eq!(core.desired().pools[0].cards[0].mbit, 1, "0 would be no limit");
+    assert!(core.notes()[0].contains("less than 1 Mbit/s"), "{:?}", core.notes());
+}

@@ -1,0 +1,71 @@
+//! A guest with a virtual function of the uplink's card, on a card that has none: no machine that vmio was tried on has one
+//! that does. What the kernel says then is real.
+
+#![allow(clippy::unwrap_used)]
+
+use vmio_guard::core::Core;
+use vmio_guard::found::Found;
+use vmio_guard::keep::Keeper;
+use vmio_guard::planes::Options;
+use vmio_guard::planes::linux::functions::{self, Rate};
+use vmio_guard::planes::linux::{Error, Linux};
+use vmio_model::facts::{Nic, Provenance, Subject};
+use vmio_model::holding::{Waits, Way};
+use vmio_model::policy::assign::Interface;
+
+use crate::common::apart;
+use crate::common::bed::bed;
+use crate::common::state::State;
+use crate::root_plane::{interfaces, policy};
+
+const POLICY: &str = "\
+[uplink.u0]
+capacity = \"100Mbit\"
+[class.gold]
+max = \"40Mbit\"
+[[interface]]
+match = { name = \"t1\" }
+class = \"gold\"
+[[interface]]
+match = { vm = \"web\" }
+class = \"gold\"
+";
+
+fn driven() -> Found {
+    let mut nic = Nic::unknown(Subject::net("web", "hostdev0"), Provenance::Transcript { name: "test".into() });
+    nic.model = Some("vfio".to_owned()).into();
+    nic.backend = Some("vfio".to_owned()).into();
+    let way = Way { card: Some(0), ..Way::default() };
+    let interface = Interface { name: "u0/vf0".into(), vms: vec!["web".into()], ..Interface::default() };
+    Found { nic: Some(nic), ways: [("u0".to_owned(), way)].into(), ..interface.into() }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_card_without_functions_is_told_and_nobody_elses_trouble() {
+    apart(|| {
+        let mut bed = bed(1);
+        assert!(functions::of(&mut bed.netlink, &bed.uplink).unwrap().is_empty());
+        let rate = Rate { min_mbit: 0, max_mbit: 40 };
+        let refused = functions::limit(&mut bed.netlink, &bed.uplink, 0, rate).unwrap_err();
+        let Error::Refused { source, what, .. } = &refused else { panic!("{refused}") };
+        assert_eq!(source.raw_os_error(), Some(libc::EOPNOTSUPP), "{refused}");
+        assert!(what.contains("function 0 of u0 to 40 Mbit/s"), "{what}");
+
+        let before = State::now();
+        let keeper = Keeper::memory();
+        let plane = Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap();
+        let there = interfaces(&bed).into_iter().chain([driven()]).collect();
+        let mut core = Core::start(plane, policy(POLICY), there).unwrap();
+        let status = core.status().unwrap().remove(0);
+        let named = |name: &str| status.members.iter().find(|m| m.name == name).unwrap();
+        assert_eq!(named("t1").limit_bps, Some(40_000_000));
+        let card = named("u0/vf0");
+        let held = card.held.as_ref().unwrap();
+        assert_eq!((held.waits, card.limit_bps), (Waits::None, None), "what is not in force is not promised");
+        assert_eq!(held.reason, "u0 has no function 0 any more");
+        assert_eq!(core.reconcile().unwrap(), 0);
+        core.undo().unwrap();
+        assert_eq!(State::now(), before);
+    });
+}
