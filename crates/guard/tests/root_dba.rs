@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::bed::{Bed, SINK, bed, flood};
 use crate::common::state::State;
-use crate::common::{apart, apart_with_bpffs, run};
+use crate::common::{apart, apart_with_bpffs, until};
 use crate::root_plane::{interfaces, policy, tx};
 use crate::root_stage::behind_a_firewall;
 use crate::root_takeover::kept;
@@ -18,6 +18,7 @@ use vmio_guard::core::Core;
 use vmio_guard::desired::{Desired, PoolKey};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb};
 use vmio_guard::planes::{Count, Plane, PlaneError};
+use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
 use vmio_model::policy::compile::{Abilities, shared_bps};
@@ -25,7 +26,7 @@ use vmio_model::policy::pool::Who;
 
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// Of 20 Mbit/s 10 are somebody's minimum; the rest goes three to two to one.
+/// Of 20 Mbit/s half is somebody's minimum; the rest goes three to two to one.
 const POLICY: &str = "\
 [uplink.u0]
 capacity = \"20Mbit\"
@@ -85,6 +86,41 @@ fn seen(before: &[Count], now: &[Count]) -> Vec<Seen> {
     before.iter().zip(now).map(one).collect()
 }
 
+/// What happened while three flooded: what was counted at the end of each period, how long that was, and the limits since.
+struct Run {
+    counts: Vec<Vec<Count>>,
+    told: Vec<(Duration, Vec<u64>)>,
+}
+
+impl Run {
+    /// Whether all three had something waiting, or lost packets, in each period: then they wanted all, all the time.
+    fn is_flooded(&self) -> bool {
+        self.counts.windows(2).all(|two| seen(&two[0], &two[1])[1..4].iter().all(|seen| seen.held_back))
+    }
+}
+
+fn flooded(core: &mut Core<Recorder>, bed: &Bed) -> Run {
+    let end = Instant::now() + Duration::from_secs(3);
+    let mut told = Vec::new();
+    thread::scope(|s| {
+        for tenant in &bed.tenants {
+            s.spawn(|| tenant.namespace.inside(|| flood(end)));
+        }
+        // Who comes first is nobody's matter here: all have more than their minimum lets through before the loop begins.
+        let waiting = |core: &mut Core<Recorder>| core.plane().linux.counts(&tx()).unwrap();
+        until("floods", || waiting(core)[1..4].iter().all(|count| count.waiting_bytes > 0));
+        let mut ticked = Instant::now();
+        while Instant::now() < end - PERIOD {
+            thread::sleep(PERIOD);
+            let now = Instant::now();
+            let time = now - std::mem::replace(&mut ticked, now);
+            core.tick(time).unwrap();
+            told.push((time, core.in_force(&tx()).unwrap().caps.clone()));
+        }
+    });
+    Run { counts: core.plane().recorded.clone(), told }
+}
+
 #[test]
 #[ignore = "root"]
 fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
@@ -92,58 +128,61 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
         let mut bed = bed(3);
         let (uplink, there) = (bed.uplink.clone(), interfaces(&bed));
         let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let allocator = Allocator::Dba(Measures::Passed);
-        let plane = Recorder { linux: Linux::open(false).unwrap(), recorded: Vec::new() };
-        let mut core = Core::start_by(allocator, plane, policy(POLICY), there).unwrap();
-        assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
-        let pool = core.desired().pools[0].pool.clone();
-        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
-        let mut alone =
-            Control::of_limits(shared_bps(&pool), pool.members(), allocator, 1514 * 8).ranked_without(&apart);
         let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
-        let end = Instant::now() + Duration::from_secs(3);
-        let mut told = Vec::new();
-        thread::scope(|s| {
-            for tenant in &bed.tenants {
-                s.spawn(|| tenant.namespace.inside(|| flood(end)));
+        let allocator = Allocator::Dba(Measures::Passed);
+        // On a machine that is busy a sender may pause: then all of it is done once more.
+        for _ in 0..5 {
+            let plane = Recorder { linux: Linux::open(false).unwrap(), recorded: Vec::new() };
+            let mut core = Core::start_by(allocator, plane, policy(POLICY), there.clone()).unwrap();
+            assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
+            let run = flooded(&mut core, &bed);
+            let pool = core.desired().pools[0].pool.clone();
+            let (shared, members) = (shared_bps(&pool), pool.members());
+            // The loop alone, with the counters that the plane gave.
+            let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
+            let mut alone = Control::of_limits(shared, members.clone(), allocator, 1514 * 8).ranked_without(&apart);
+            assert_eq!(run.counts.len(), run.told.len());
+            for (counts, (time, caps)) in run.counts.windows(2).zip(&run.told[1..]) {
+                alone.tick(&seen(&counts[0], &counts[1]), time.as_nanos() as u64 * 1000);
+                assert_eq!(*caps, alone.in_force().caps);
+                assert!(caps.iter().sum::<u64>() <= shared, "{caps:?}");
             }
-            while Instant::now() < end {
-                let began = Instant::now();
-                thread::sleep(PERIOD);
-                let time = began.elapsed();
-                core.tick(time).unwrap();
-                told.push((time, core.in_force(&tx()).unwrap().caps.clone()));
+            let caps = run.told[run.told.len() - 1].1.clone();
+            if run.is_flooded() {
+                fair(&caps, &members);
+                given(&run);
+                // Somebody deletes the queues: they come back with what the loop has set.
+                crate::common::run(&["tc qdisc del dev u0 root"]);
+                assert!(core.reconcile().unwrap() > 0);
+                assert_eq!(core.reconcile().unwrap(), 0);
+                assert_eq!(leaves(&mut bed.netlink, &uplink)[&16], (caps[1] / 8, caps[1] / 8));
+                core.undo().unwrap();
+                assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+                return;
             }
-        });
-        // The loop alone, with the counters that the plane gave.
-        let recorded = core.plane().recorded.clone();
-        assert_eq!(recorded.len(), told.len());
-        for (counts, (time, caps)) in recorded.windows(2).zip(&told[1..]) {
-            alone.tick(&seen(&counts[0], &counts[1]), time.as_nanos() as u64 * 1000);
-            assert_eq!(*caps, alone.in_force().caps);
+            core.undo().unwrap();
         }
-        // Its last word: minima, and what is left three to two to one; never more than there is.
-        let caps = &told[told.len() - 1].1;
-        assert!(caps.iter().sum::<u64>() <= shared_bps(&pool), "{caps:?}");
-        let members = pool.members();
-        let more: Vec<f64> = (1..4).map(|i| (caps[i] - members[i].min) as f64 / 1e6).collect();
-        assert!((more[0] / more[2] - 3.0).abs() < 0.2 && (more[1] / more[2] - 2.0).abs() < 0.2, "{more:?}");
-        // And what passed while it stood is that, of those who had something waiting all the time.
-        let (first, last) = (&recorded[recorded.len() / 2], &recorded[recorded.len() - 1]);
-        let time: Duration = told[recorded.len() / 2 + 1..].iter().map(|(time, _)| *time).sum();
-        for i in 1..4 {
-            let rate = (last[i].passed_bytes - first[i].passed_bytes) as f64 * 8.0 / time.as_secs_f64();
-            let part = rate / caps[i] as f64;
-            assert!((0.9..1.06).contains(&part), "member {i}: {part:.3} of its limit of {}", caps[i]);
-        }
-        // Somebody deletes the queues: they come back with what the loop has set.
-        run(&["tc qdisc del dev u0 root"]);
-        assert!(core.reconcile().unwrap() > 0);
-        assert_eq!(core.reconcile().unwrap(), 0);
-        assert_eq!(leaves(&mut bed.netlink, &uplink)[&16], (caps[1] / 8, caps[1] / 8));
-        core.undo().unwrap();
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        panic!("three senders cannot keep queues of 20 Mbit/s full here");
     });
+}
+
+/// Minima, and what is left three to two to one.
+fn fair(caps: &[u64], members: &[Member]) {
+    let more: Vec<f64> = (1..4).map(|i| (caps[i] - members[i].min) as f64 / 1e6).collect();
+    assert!((more[0] / more[2] - 3.0).abs() < 0.2 && (more[1] / more[2] - 2.0).abs() < 0.2, "{more:?}");
+}
+
+/// What passed in the second half is what the limits let through meanwhile.
+fn given(run: &Run) {
+    let half = run.counts.len() / 2;
+    let (first, last) = (&run.counts[half], &run.counts[run.counts.len() - 1]);
+    for i in 1..4 {
+        let passed = (last[i].passed_bytes - first[i].passed_bytes) as f64 * 8.0;
+        // Those of a period were set at the end of the one before.
+        let let_through = run.told[half..].windows(2).map(|two| two[0].1[i] as f64 * two[1].0.as_secs_f64());
+        let part = passed / let_through.sum::<f64>();
+        assert!((0.9..1.1).contains(&part), "member {i}: {part:.3} of what its limits let through");
+    }
 }
 
 /// Own rate and ceiling of each class there, in bytes a second, by number.
