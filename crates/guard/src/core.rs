@@ -61,6 +61,10 @@ pub struct PoolStatus {
     pub queue: Queue,
     /// What they share where that is not at the uplink, in bit/s, and what waits or was lost of theirs behind it.
     pub stage: Option<(u64, Behind)>,
+    /// Of what guests receive: bytes that have arrived at the uplink, where they are counted.
+    pub arrived_bytes: Option<u64>,
+    /// What the link takes, in bit/s.
+    pub capacity_bps: u64,
     /// Its members; then interfaces that have a class here and cannot be held.
     pub members: Vec<MemberStatus>,
 }
@@ -268,9 +272,12 @@ impl<P: Plane> Core<P> {
                 count: Count::default(),
                 held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
             }));
+            let arrived_bytes = plane.arrived(&pool.key)?;
             let behind = plane.behind(&pool.key).unwrap_or_default();
+            let capacity_bps = pool.pool.capacity;
             let (root_bps, stage) = (in_force.root, in_force.stage.map(|bps| (bps, behind)));
-            all.push(PoolStatus { key: pool.key.clone(), root_bps, queue: pool.queue, stage, members });
+            let (key, queue) = (pool.key.clone(), pool.queue);
+            all.push(PoolStatus { key, root_bps, queue, stage, arrived_bytes, capacity_bps, members });
         }
         Ok(all)
     }

@@ -75,6 +75,14 @@ pub trait Plane {
     fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
         None
     }
+    /// Bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they were for, as they
+    /// count on the wire; `None` of others, and where nobody counts them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn arrived(&mut self, _pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        Ok(None)
+    }
     /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
     /// this plane sets none.
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
@@ -144,6 +152,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
         (**self).behind(pool)
+    }
+    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        (**self).arrived(pool)
     }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)

@@ -82,6 +82,9 @@ function notices(status) {
   if (policy.taken_back_in_seconds != null) {
     add(`This change is taken back in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
   }
+  for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
+    add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: what is lost before this host nobody here can hold`, true);
+  }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
   for (const text of [...status.notes, ...policy.warnings].slice(0, 20)) add(text);

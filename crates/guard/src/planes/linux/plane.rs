@@ -241,7 +241,7 @@ impl Linux {
     }
 
     /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
-    fn arrived(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+    fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
         let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
             return BTreeMap::new();
         };
@@ -299,7 +299,7 @@ impl Plane for Linux {
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let arrived = self.arrived(pool);
+        let arrived = self.came_in(pool);
         let told = self.told(pool)?;
         let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
         let mut all = counters::read(&mut self.netlink, &at)?;
@@ -316,10 +316,9 @@ impl Plane for Linux {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
             tally.dropped += u64::from(since(tally.last_dropped, counts.dropped_packets));
             tally.last_dropped = counts.dropped_packets;
-            let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
             Count {
                 // The class counts frames without their framing.
-                passed_bytes: framed.max(counts.packets * u64::from(framing.least_bytes)),
+                passed_bytes: framed(framing, counts.packets, counts.bytes),
                 dropped_packets: tally.dropped,
                 waiting_bytes: u64::from(counts.waiting_bytes),
                 arrived_bytes: arrived.get(number).copied(),
@@ -330,6 +329,16 @@ impl Plane for Linux {
 
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
         Some(self.pools.get(pool)?.stage.as_ref()?.behind)
+    }
+
+    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        if pool.direction != Direction::GuestRx {
+            return Ok(None);
+        }
+        let told = self.told(pool)?;
+        let (index, framing) = (told.uplink.index, told.compiled.framing);
+        let counted = links::received(&mut self.netlink, index)?;
+        Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
@@ -361,6 +370,12 @@ impl Plane for Linux {
     fn notes(&self) -> Vec<String> {
         self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
     }
+}
+
+/// What frames that were counted without it take on the wire.
+fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
+    let framed = bytes + packets * u64::from(framing.overhead_bytes);
+    framed.max(packets * u64::from(framing.least_bytes))
 }
 
 /// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
