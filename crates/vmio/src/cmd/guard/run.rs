@@ -333,7 +333,7 @@ fn socket(context: &Context) -> anyhow::Result<PathBuf> {
 
 /// Where a guard of this user listens.
 pub fn path(context: &Context) -> PathBuf {
-    context.paths.runtime.join("guard.sock")
+    context.paths.guard_socket()
 }
 
 fn group(named: Option<&str>) -> anyhow::Result<Option<u32>> {
