@@ -145,12 +145,13 @@ impl<P: Plane> Core<P> {
         interfaces: Vec<Found>,
     ) -> Result<Core<P>, CoreError> {
         let inherited = plane.inherits()?;
+        let numbers = plane.numbers();
         let mut core = Core {
             plane,
             allocator,
             policy: policy.clone(),
             interfaces: Vec::new(),
-            numbers: Numbers::default(),
+            numbers,
             desired: Desired::default(),
             running: BTreeMap::new(),
             inherited,

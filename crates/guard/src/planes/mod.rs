@@ -7,7 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
-use crate::desired::{Desired, PoolKey};
+use crate::desired::{Desired, Numbers, PoolKey};
 use crate::keep::Keeper;
 
 pub mod fake;
@@ -96,6 +96,10 @@ pub trait Plane {
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         Ok(false)
     }
+    /// Which numbers an earlier owner gave to interfaces, where what names them may still be there.
+    fn numbers(&self) -> Numbers {
+        Numbers::default()
+    }
     /// What deserves a word about how it holds things, or what it could not know when it took them off.
     fn notes(&self) -> Vec<String> {
         Vec::new()
@@ -161,6 +165,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         (**self).inherits()
+    }
+    fn numbers(&self) -> Numbers {
+        (**self).numbers()
     }
     fn notes(&self) -> Vec<String> {
         (**self).notes()

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use vmio_model::policy::assign::Interface;
 use vmio_node::ledger::EntryId;
 
 use super::htb::Foreign;
 use super::{Device, Error, Result};
+use crate::desired::{Desired, Numbers};
 use crate::keep::{Keep, KeepError, Keeper};
 
 /// The part of the guard's ledger.
@@ -25,6 +27,8 @@ enum What {
     Replaced { device: Device, foreign: Foreign },
     /// There was no clsact qdisc.
     Clsact { device: Device },
+    /// Which number each interface with a class has, all of them: programs and classes that outlive the process name it.
+    Numbers { given: Vec<(Device, u16)> },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,6 +58,20 @@ struct Pages {
     /// By the interface's index.
     replaced: BTreeMap<u32, Known<Foreign>>,
     clsacts: BTreeMap<u32, Known<()>>,
+    numbers: Given,
+}
+
+/// Numbers of interfaces by index, and by which entries.
+#[derive(Debug, Default)]
+struct Given {
+    ids: Vec<EntryId>,
+    by_index: BTreeMap<u32, (String, u16)>,
+}
+
+impl Given {
+    fn of(given: impl IntoIterator<Item = (Device, u16)>, ids: Vec<EntryId>) -> Given {
+        Given { ids, by_index: given.into_iter().map(|(at, number)| (at.index, (at.name, number))).collect() }
+    }
 }
 
 impl Book {
@@ -66,14 +84,19 @@ impl Book {
             source: e.into(),
             said: String::new(),
         })?;
-        let (begun, replaced, clsacts) = Default::default();
-        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts };
+        let (begun, replaced, clsacts, numbers) = Default::default();
+        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts, numbers };
         let live: Vec<(EntryId, Entry)> = pages.keep.live()?;
         for (id, entry) in live.into_iter().filter(|(_, entry)| entry.namespace == stat.st_ino) {
             match entry.what {
                 What::Begun { pins } => pages.begun.push((id, pins)),
                 What::Replaced { device, foreign } => enter(&mut pages.replaced, id, device, foreign),
                 What::Clsact { device } => enter(&mut pages.clsacts, id, device, ()),
+                // The last one counts; a crash may have left more.
+                What::Numbers { given } => {
+                    let ids = pages.numbers.ids.iter().copied().chain([id]).collect();
+                    pages.numbers = Given::of(given, ids);
+                }
             }
         }
         Ok(Book(Arc::new(Mutex::new(pages))))
@@ -108,12 +131,40 @@ impl Book {
         Ok(())
     }
 
+    /// Before interfaces are told by these numbers. Those of interfaces that are gone stay until others come: they are nobody's.
+    pub(super) fn number(&self, desired: &Desired) -> Result<()> {
+        let mut pages = self.pages();
+        let seats = || desired.pools.iter().flat_map(|pool| &pool.seats);
+        let there = || seats().filter_map(|seat| Some((seat.interface.as_ref()?, seat.number)));
+        let known = &pages.numbers.by_index;
+        let is_known = |(interface, number): (&Interface, u16)| {
+            known.get(&interface.index).is_some_and(|(name, given)| *name == interface.name && *given == number)
+        };
+        if there().all(is_known) {
+            return Ok(());
+        }
+        // An interface may be in two pools, by one number.
+        let device = |interface: &Interface| Device { index: interface.index, name: interface.name.clone() };
+        let all: BTreeMap<Device, u16> = there().map(|(interface, number)| (device(interface), number)).collect();
+        let given: Vec<(Device, u16)> = all.into_iter().collect();
+        let id = pages.record(What::Numbers { given: given.clone() })?;
+        let before = std::mem::replace(&mut pages.numbers, Given::of(given, vec![id]));
+        pages.strike(before.ids)
+    }
+
+    /// What was written so.
+    pub(super) fn numbers(&self) -> Numbers {
+        let given = self.pages().numbers.by_index.clone();
+        Numbers::handed_on(given.into_iter().map(|(index, (name, number))| (index, name, number)))
+    }
+
     /// Nothing is in force any more.
     pub(super) fn end(&self) -> Result<()> {
         let mut pages = self.pages();
-        let ids = pages.begun.iter().map(|(id, _)| *id).collect();
+        let ids = pages.begun.iter().map(|(id, _)| *id).chain(pages.numbers.ids.iter().copied()).collect();
         pages.strike(ids)?;
         pages.begun.clear();
+        pages.numbers = Given::default();
         Ok(())
     }
 

@@ -262,6 +262,7 @@ impl Plane for Linux {
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.begin_past(!desired.pools.is_empty())?;
+        self.past.book.number(desired)?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -365,6 +366,10 @@ impl Plane for Linux {
 
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         Ok(self.pools.is_empty() && self.finds()?)
+    }
+
+    fn numbers(&self) -> crate::desired::Numbers {
+        self.past.book.numbers()
     }
 
     fn notes(&self) -> Vec<String> {
