@@ -17,6 +17,9 @@ use crate::planes::Count;
 pub const MET: f64 = 0.95;
 /// A guarantee is breached when it was not met for so long in a row, and kept again when it was for as long.
 pub const LASTS: Duration = Duration::from_secs(2);
+/// A link at which so much of its capacity arrives is full: those that give way are held to less than that, so that somebody
+/// does not.
+pub const FULL: f64 = 0.98;
 /// Windows of which [`Demand::ratio`] tells: a minute.
 const WINDOWS: u32 = 60;
 
@@ -45,6 +48,11 @@ pub struct Known {
     pub breaches: u64,
     /// How long its guarantee has not been met now, if it is breached.
     pub breached: Option<Duration>,
+    /// Time in which it received less than its minimum while its uplink was full: what is lost before this host nobody here
+    /// can hold.
+    pub flooded: Duration,
+    /// How long in a row.
+    flooded_now: Duration,
     /// The last windows, the youngest lowest: whether it wanted its minimum, and whether it got it.
     windows: (u64, u64),
     /// How long in a row it has been otherwise than `breached` says.
@@ -59,14 +67,19 @@ impl Known {
         (wanted > 0).then(|| f64::from(met.count_ones()) / f64::from(wanted.count_ones()))
     }
 
-    /// A window: what it counted, how long it was, and its minimum.
-    fn count(&mut self, before: Count, now: Count, time: Duration, min_bps: u64) -> Option<Turn> {
+    /// How long in a row it has received less than its minimum from a link that is full; `None` for less than 2 s.
+    pub fn flooded_for(&self) -> Option<Duration> {
+        Some(self.flooded_now).filter(|time| *time >= LASTS)
+    }
+
+    /// A window: what it counted, how long it was, its minimum, and whether its link was full.
+    fn count(&mut self, before: Count, now: Count, time: Duration, min_bps: u64, full: bool) -> Option<Turn> {
         let seconds = time.as_secs_f64();
         let passed = now.passed_bytes.checked_sub(before.passed_bytes);
         let dropped = now.dropped_packets.checked_sub(before.dropped_packets);
         let (Some(passed), Some(dropped), true) = (passed, dropped, seconds > 0.0) else {
             // One that counts anew tells nothing of this window.
-            (self.rate_bps, self.offered_bps) = (None, None);
+            (self.rate_bps, self.offered_bps, self.flooded_now) = (None, None, Duration::ZERO);
             return None;
         };
         // What waited before and passed now was offered before.
@@ -79,6 +92,14 @@ impl Known {
             self.held += time;
         }
         let met = passed as f64 * 8.0 >= min_bps as f64 * seconds * MET;
+        // Who gets nothing may well want nothing.
+        self.flooded_now = match full && min_bps > 0 && passed > 0 && !met {
+            true => self.flooded_now + time,
+            false => Duration::ZERO,
+        };
+        if !self.flooded_now.is_zero() {
+            self.flooded += time;
+        }
         let wanted = min_bps > 0 && (met || waited);
         let bit = |on: bool| u64::from(on);
         let (all, kept) = self.windows;
@@ -146,10 +167,19 @@ struct Member {
     look: u64,
 }
 
+/// What arrives at an uplink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Arriving {
+    bytes: u64,
+    full: bool,
+}
+
 /// The demand of each member.
 #[derive(Debug, Clone, Default)]
 pub struct Demand {
     pools: BTreeMap<PoolKey, BTreeMap<String, Member>>,
+    /// Of what guests receive.
+    arriving: BTreeMap<PoolKey, Arriving>,
     at: Option<Instant>,
     looks: u64,
 }
@@ -163,6 +193,7 @@ impl Demand {
         let look = self.looks;
         let mut breaches = Vec::new();
         for pool in pools {
+            let full = self.arrive(pool, time);
             let members = self.pools.entry(pool.key.clone()).or_default();
             for member in &pool.members {
                 // No name is copied for who was there before: there may be thousands.
@@ -171,12 +202,12 @@ impl Demand {
                     continue;
                 };
                 if before.look == look {
-                    // An interface may be called `host`, too: what the first of a name counts is told.
+                    // No two are called the same; if they were, what the first counts is told.
                     continue;
                 }
                 before.look = look;
                 let last = std::mem::replace(&mut before.last, member.count);
-                if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps) {
+                if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps, full) {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
                         member: member.name.clone(),
@@ -200,7 +231,23 @@ impl Demand {
             });
         }
         self.pools.retain(|_, members| !members.is_empty());
+        self.arriving.retain(|key, _| pools.iter().any(|pool| pool.key == *key));
         breaches
+    }
+
+    /// What has arrived at a pool's uplink by now; whether that fills it.
+    fn arrive(&mut self, pool: &PoolStatus, time: Duration) -> bool {
+        let Some(bytes) = pool.arrived_bytes else { return false };
+        let before = self.arriving.get(&pool.key);
+        let arrived = before.and_then(|before| bytes.checked_sub(before.bytes)).unwrap_or(0);
+        let full = arrived > 0 && arrived as f64 * 8.0 >= pool.capacity_bps as f64 * time.as_secs_f64() * FULL;
+        self.arriving.insert(pool.key.clone(), Arriving { bytes, full });
+        full
+    }
+
+    /// Whether so much arrives at a pool's uplink as it takes; `None` where that is not counted.
+    pub fn is_full(&self, pool: &PoolKey) -> Option<bool> {
+        Some(self.arriving.get(pool)?.full)
     }
 
     /// Of a member; `None` of one that was not there at the last look.

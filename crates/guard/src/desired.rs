@@ -146,6 +146,11 @@ impl Numbers {
         Ok(Numbers { given })
     }
 
+    /// Those that an earlier owner gave, by index and name, so that what names a class goes on naming it.
+    pub fn handed_on(given: impl IntoIterator<Item = (u32, String, u16)>) -> Numbers {
+        Numbers { given: given.into_iter().map(|(index, name, number)| ((index, name), number)).collect() }
+    }
+
     fn get(&self, interface: &Interface) -> Option<u16> {
         self.given.get(&(interface.index, interface.name.clone())).copied()
     }

@@ -148,6 +148,15 @@ const OF_MEMBERS: &[OfMember] = &[
         "Times that the member did not get a minimum that it wanted, for 2 s or more.",
         |m| guaranteed(m, m.breaches_total as f64),
     ),
+    of(
+        "flooded_seconds_total",
+        Counter,
+        "Time in which the member received less than its minimum while its uplink was full.",
+        |m| guaranteed(m, m.flooded_seconds_total),
+    ),
+    of("flooded", Gauge, "1 while the member receives less than its minimum from an uplink that is full.", |m| {
+        guaranteed(m, yes(m.flooded_seconds.is_some()))
+    }),
     of("breached", Gauge, "1 while the member does not get a minimum that it wants.", |m| {
         guaranteed(m, yes(m.breached_seconds.is_some()))
     }),
@@ -170,8 +179,9 @@ fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
 /// All of it.
 pub fn text(status: &Status) -> String {
     let mut out = Text(String::new());
-    out.head("build_info", Gauge, "Version of the vmio that runs, and what puts limits in force.");
-    out.labelled("build_info", &[("version", &status.vmio_version), ("plane", &status.plane)], 1.0);
+    out.head("build_info", Gauge, "Version of the vmio that runs, what puts limits in force, and who sets them.");
+    let info = [("version", &*status.vmio_version), ("plane", &*status.plane), ("algorithm", &*status.algorithm)];
+    out.labelled("build_info", &info, 1.0);
     for metric in ABOUT {
         if let Some(value) = (metric.value)(status) {
             out.head(metric.name, metric.kind, metric.help);
@@ -180,16 +190,22 @@ pub fn text(status: &Status) -> String {
     }
     loop_times(&mut out, status);
     appeared(&mut out, status);
-    pools(&mut out, status, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| {
+    pools(&mut out, status, Gauge, "capacity_bytes_per_second", "Capacity of the uplink.", |pool| {
         Some(bytes(pool.capacity_bps))
     });
-    pools(&mut out, status, "shared_bytes_per_second", "What the members share now.", |pool| {
+    pools(&mut out, status, Gauge, "shared_bytes_per_second", "What the members share now.", |pool| {
         Some(bytes(pool.shared_bps))
     });
     let help = "What the guests share now where their queues stand before the uplink.";
-    pools(&mut out, status, "stage_shared_bytes_per_second", help, |pool| Some(bytes(pool.stage.as_ref()?.shared_bps)));
+    pools(&mut out, status, Gauge, "stage_shared_bytes_per_second", help, |pool| {
+        Some(bytes(pool.stage.as_ref()?.shared_bps))
+    });
     let help = "Bytes that have left those queues and wait at the uplink.";
-    pools(&mut out, status, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
+    pools(&mut out, status, Gauge, "stage_waiting_bytes", help, |pool| Some(pool.stage.as_ref()?.waiting_bytes as f64));
+    let help = "Bytes that arrived at the uplink of what guests receive, as they count on the wire.";
+    pools(&mut out, status, Counter, "arrived_bytes_total", help, |pool| Some(pool.arrived_bytes_total? as f64));
+    let help = "1 while as much arrives at the uplink as it takes: what is lost before this host nobody here can hold.";
+    pools(&mut out, status, Gauge, "link_full", help, |pool| Some(yes(pool.link_full?)));
     members(&mut out, status);
     out.0
 }
@@ -224,12 +240,12 @@ fn appeared(out: &mut Text, status: &Status) {
     out.labelled(&format!("{name}_count"), &[], appeared.total as f64);
 }
 
-fn pools(out: &mut Text, status: &Status, name: &str, help: &str, value: fn(&PoolDocument) -> Option<f64>) {
+fn pools(out: &mut Text, status: &Status, kind: Kind, name: &str, help: &str, value: fn(&PoolDocument) -> Option<f64>) {
     let all: Vec<_> = status.pools.iter().filter_map(|pool| Some((pool, value(pool)?))).collect();
     if all.is_empty() {
         return;
     }
-    out.head(name, Gauge, help);
+    out.head(name, kind, help);
     for (pool, value) in all {
         out.labelled(name, &[("uplink", &pool.uplink), ("direction", pool.direction.word())], value);
     }
@@ -246,7 +262,7 @@ fn members(out: &mut Text, status: &Status) {
     let mut told = BTreeSet::new();
     for (pool, member) in status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member))) {
         let labels = labels(pool, member);
-        // An interface may be called `host`, too; the same labels twice, and Prometheus takes nothing at all.
+        // The same labels twice, and Prometheus takes nothing at all.
         if told.insert(labels.clone()) {
             all.push((labels, member));
         }

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use crate::common::bed::{Bed, SINK, bed};
 use crate::common::{Namespace, apart, run, until};
 use crate::root_plane::{interfaces, policy};
 use vmio_guard::core::Core;
+use vmio_guard::demand::Demand;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::planes::linux::{Linux, ifb, links};
 use vmio_guard::planes::{Count, Plane};
@@ -275,6 +277,62 @@ fn minima_hold_among_receivers_whose_senders_give_way() {
         let moved = |i: usize| (last[i].passed_bytes - first[i].passed_bytes) as f64;
         let share = moved(T1) / (moved(T1) + moved(T2));
         assert!((share - 0.75).abs() < 0.08, "t1 has {share:.3} where 0.75 are its own: {first:?} {last:?}");
+        core.undo().unwrap();
+    });
+}
+
+/// 6 of 10 Mbit/s are t1's, who gets a trickle while somebody floods t2 and does not give way.
+const FLOODED: &str = "\
+[uplink.u0]
+capacity = \"10Mbit\"
+[class.any]
+[class.sure]
+min = \"6Mbit\"
+[[interface]]
+match = { name = \"t1\" }
+class = \"any\"
+rx_class = \"sure\"
+[[interface]]
+match = { name = \"t2\" }
+class = \"any\"
+rx_class = \"any\"
+";
+
+#[test]
+#[ignore = "root"]
+fn a_flood_that_does_not_give_way_is_seen_and_so_is_its_end() {
+    apart(|| {
+        let bed = bed(2);
+        let mut core = start(&bed, FLOODED);
+        let mut demand = Demand::default();
+        let flooding = AtomicBool::new(true);
+        let mut flooded = |core: &mut Core<Linux>, is: bool| {
+            // 2 s of it make it so; that a window is not full in between begins them anew.
+            let end = Instant::now() + Duration::from_secs(30);
+            loop {
+                datagrams(&bed, tenants(1), 2);
+                thread::sleep(Duration::from_millis(200));
+                demand.count(&core.status().unwrap(), Instant::now());
+                let known = demand.of(&rx(), "t1").unwrap();
+                if known.flooded_for().is_some() == is && demand.is_full(&rx()) == Some(is) {
+                    return known.breaches;
+                }
+                assert!(Instant::now() < end, "{is}: {known:?}");
+            }
+        };
+        thread::scope(|s| {
+            s.spawn(|| {
+                while flooding.load(Ordering::Relaxed) {
+                    // Some 40 Mbit/s, whatever becomes of it.
+                    datagrams(&bed, tenants(2), 100);
+                    thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let breaches = flooded(&mut core, true);
+            flooding.store(false, Ordering::Relaxed);
+            assert_eq!(breaches, 0, "nothing of it waits on this host");
+        });
+        flooded(&mut core, false);
         core.undo().unwrap();
     });
 }

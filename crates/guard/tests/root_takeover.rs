@@ -57,24 +57,25 @@ fn classified(bed: &mut Bed) {
 }
 
 /// While a tenant sends, none of its packets is in another's class or in none.
-fn without_a_gap(bed: &mut Bed, take: impl FnOnce(&Bed) -> Core<Linux>) -> Core<Linux> {
+fn without_a_gap(bed: &mut Bed, tenant: usize, take: impl FnOnce(&Bed) -> Core<Linux>) -> Core<Linux> {
+    let number = 16 + tenant as u16;
     let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
     let mut netlink = Netlink::open().unwrap();
     let mut passed = |class: u16| counters::read(&mut netlink, &bed.uplink).unwrap()[&class].packets;
-    let (own, default) = (passed(16), passed(3));
+    let (own, default) = (passed(number), passed(3));
     let enough = AtomicBool::new(false);
     let taken = thread::scope(|s| {
         s.spawn(|| {
-            bed.tenants[0].namespace.inside(|| {
+            bed.tenants[tenant].namespace.inside(|| {
                 while !enough.load(Ordering::Relaxed) {
                     send(1);
                 }
             });
         });
-        until("packets", || passed(16) > own + 100);
+        until("packets", || passed(number) > own + 100);
         let taken = take(bed);
-        let after = passed(16);
-        until("packets afterwards", || passed(16) > after + 100);
+        let after = passed(number);
+        until("packets afterwards", || passed(number) > after + 100);
         enough.store(true, Ordering::Relaxed);
         taken
     });
@@ -104,7 +105,7 @@ fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
         arrives(&bed, 0);
         drop(kept(ledger.path()));
         assert_eq!(State::now(), there, "opening touches nothing");
-        let second = without_a_gap(&mut bed, |bed| start(bed, ledger.path(), LIMITED));
+        let second = without_a_gap(&mut bed, 0, |bed| start(bed, ledger.path(), LIMITED));
         attached_once(&bed, pinned);
         drop(second);
         attached_once(&bed, pinned);
@@ -274,4 +275,50 @@ fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
         kept(ledger.path()).undo().unwrap();
         assert_eq!(State::now(), before);
     });
+}
+
+/// Who came before an interface may be gone when the next one takes over, and another may have come: what is there keeps its
+/// number, and with it its class, all the time.
+fn numbers_are_handed_on(pinned: bool) {
+    apart_with_bpffs(pinned, || {
+        let mut bed = bed(3);
+        let before = State::now();
+        let ledger = tempfile::tempdir().unwrap();
+        let numbers = |core: &Core<Linux>| -> Vec<(String, u16)> {
+            let seats = core.desired().pools[0].seats.iter().filter(|seat| seat.interface.is_some());
+            seats.map(|seat| (seat.name.clone(), seat.number)).collect()
+        };
+        let all = LIMITED.replace("name = \"t2\"", "name = \"t[23]\"");
+        let first = Core::start(kept(ledger.path()), policy(&all), interfaces(&bed)[..2].to_vec()).unwrap();
+        assert_eq!(numbers(&first), [("t1".to_owned(), 16), ("t2".to_owned(), 17)]);
+        first.leave();
+        // The first of them is gone, and the third comes: one that begins to count would give it and the second others'.
+        let there = interfaces(&bed)[1..].to_vec();
+        let second =
+            without_a_gap(&mut bed, 1, |_| Core::start(kept(ledger.path()), policy(&all), there.clone()).unwrap());
+        assert_eq!(numbers(&second), [("t2".to_owned(), 17), ("t3".to_owned(), 16)]);
+        drop(second);
+        // Killed, and with all of them there again.
+        let third =
+            without_a_gap(&mut bed, 1, |bed| Core::start(kept(ledger.path()), policy(&all), interfaces(bed)).unwrap());
+        assert_eq!(numbers(&third), [("t1".to_owned(), 18), ("t2".to_owned(), 17), ("t3".to_owned(), 16)]);
+        third.undo().unwrap();
+        assert_eq!(State::now(), before);
+        // Nothing of it is left for who begins anew.
+        let fresh = Core::start(kept(ledger.path()), policy(&all), there).unwrap();
+        assert_eq!(numbers(&fresh), [("t2".to_owned(), 16), ("t3".to_owned(), 17)]);
+        fresh.undo().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn numbers_are_handed_on_to_the_next_process_with_pins() {
+    numbers_are_handed_on(true);
+}
+
+#[test]
+#[ignore = "root"]
+fn numbers_are_handed_on_to_the_next_process_by_clsact() {
+    numbers_are_handed_on(false);
 }

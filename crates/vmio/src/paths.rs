@@ -45,6 +45,11 @@ impl Paths {
         Ok(Paths { state, runtime })
     }
 
+    /// Where a guard of this user listens.
+    pub fn guard_socket(&self) -> PathBuf {
+        self.runtime.join("guard.sock")
+    }
+
     /// The configuration of `vmio scan`: `/etc/vmio/scan.toml` for root, in the XDG configuration directory
     /// for others; `None` where the environment names none.
     pub fn scan_config() -> Option<PathBuf> {

@@ -45,12 +45,19 @@ pub enum ClientError {
 #[derive(Debug, Clone)]
 pub struct Client {
     path: PathBuf,
+    limit: Duration,
 }
 
 impl Client {
     /// The guard that listens at this path.
     pub fn at(path: &Path) -> Client {
-        Client { path: path.to_owned() }
+        Client { path: path.to_owned(), limit: LIMIT }
+    }
+
+    /// The same, of which an answer may take so long.
+    #[must_use]
+    pub fn within(self, limit: Duration) -> Client {
+        Client { limit, ..self }
     }
 
     /// Asks for a document.
@@ -92,7 +99,7 @@ impl Client {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| self.io(e))?;
         let asked = async {
-            let limit = tokio::time::timeout(LIMIT, self.exchange(method, what, body));
+            let limit = tokio::time::timeout(self.limit, self.exchange(method, what, body));
             limit.await.unwrap_or_else(|_| Err(self.io(io::ErrorKind::TimedOut.into())))
         };
         let (status, body) = runtime.block_on(asked)?;

@@ -15,7 +15,7 @@ fn key() -> PoolKey {
 }
 
 fn member(name: &str, min: u64, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
-    let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting };
+    let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting, ..Count::default() };
     let (name, class) = (name.to_owned(), "gold".to_owned());
     MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None }
 }
@@ -32,9 +32,15 @@ impl Clock {
     }
 
     fn count(&mut self, members: Vec<MemberStatus>) -> Vec<Breach> {
+        self.arrived(members, None)
+    }
+
+    /// With so many MB that have arrived at an uplink of 100 Mbit/s.
+    fn arrived(&mut self, members: Vec<MemberStatus>, mb: Option<u64>) -> Vec<Breach> {
         self.at += Duration::from_secs(1);
-        self.demand
-            .count(&[PoolStatus { key: key(), root_bps: 0, queue: Queue::Uplink, stage: None, members }], self.at)
+        let (arrived_bytes, capacity_bps, queue) = (mb.map(|mb| mb * MB), 100_000_000, Queue::Uplink);
+        let pool = PoolStatus { key: key(), root_bps: 0, queue, stage: None, arrived_bytes, capacity_bps, members };
+        self.demand.count(&[pool], self.at)
     }
 
     /// Of `a`, in all: passed, dropped, waiting.
@@ -140,4 +146,33 @@ fn a_breach_ends_with_its_member_and_its_pool() {
     let ended: Vec<_> = told.iter().map(|b| (b.member.as_str(), b.ended_after)).collect();
     assert_eq!(ended, [("b", Some(Duration::from_secs(3)))]);
     assert!(clock.demand.of(&key(), "b").is_none());
+}
+
+#[test]
+fn less_than_a_minimum_from_a_full_link_is_nobodys_here_to_hold() {
+    let mut clock = Clock::new();
+    let mut sent = [0, 0];
+    // What passes of `a`, and what arrives, in MB a second; how long it has been flooded then.
+    for (passed, arrives, flooded) in [
+        (1, 12, None),
+        // The first look tells nothing; then 2 s must pass.
+        (1, 12, None),
+        (1, 13, None),
+        (1, 13, Some(2)),
+        (1, 13, Some(3)),
+        // It has its minimum; nothing of it comes; the link is not full: 95 % of it are what those get who give way.
+        (10, 13, None),
+        (1, 13, None),
+        (0, 13, None),
+        (1, 11, None),
+    ] {
+        sent = [sent[0] + passed, sent[1] + arrives];
+        clock.arrived(vec![member("a", MIN, sent[0] * MB, 0, 0)], Some(sent[1]));
+        assert_eq!(clock.known().flooded_for(), flooded.map(Duration::from_secs), "{sent:?}");
+    }
+    assert_eq!(clock.known().flooded, Duration::from_secs(4));
+    assert_eq!(clock.known().breaches, 0, "nothing of it waits here");
+    assert_eq!(clock.demand.is_full(&key()), Some(false));
+    clock.arrived(vec![member("a", MIN, 0, 0, 0)], None);
+    clock.arrived(Vec::new(), None);
 }

@@ -4,6 +4,7 @@
 
 use vmio_model::holding::{Holding, Queue, Waits, holding, of_nobody};
 use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::pool::called;
 use vmio_model::policy::{Direction, Policy};
 
 use super::{Matched, Unheld};
@@ -66,7 +67,7 @@ pub(super) fn told<'a>(
         } else {
             told.notes.push(format!("{why}; it is not limited"));
         }
-        told.unheld.push(Unheld { name: name.clone(), class: class.to_owned(), reason: held.reason });
+        told.unheld.push(Unheld { name: called(name).into_owned(), class: class.to_owned(), reason: held.reason });
     }
     told
 }

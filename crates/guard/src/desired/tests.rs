@@ -165,6 +165,22 @@ fn a_guest_that_comes_later_takes_nobodys_limits_off() {
     assert_eq!(*core.desired(), before);
 }
 
+/// An interface may be called as a member that every uplink has: a pattern, a machine or an address means it all the same.
+#[test]
+fn an_interface_called_as_a_member_is_another_one() {
+    let text = POLICY.replace("name = \"tap*\"", "name = \"*t\"");
+    let there = ["host", "default"].map(|name| found(5, name, "virtio-net", "tap", OPEN));
+    let [host, default] = there;
+    let default = Found { interface: Interface { index: 6, ..default.interface }, ..default };
+    let mut core = start(&text, vec![host, default.clone()]).unwrap();
+    let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["host", "name:host", "name:default", "default"]);
+    let lost = Found { nic: lost(6, "default").nic, ..default };
+    core.see(vec![lost]).unwrap();
+    let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
+    assert_eq!(names, ["host", "default", "name:default"], "one that nobody can hold, too");
+}
+
 #[test]
 fn where_nothing_is_received_by_anybody_that_is_said_of_the_pool() {
     let plane = Fake::new(Abilities { receive: false, ..Abilities::HTB });

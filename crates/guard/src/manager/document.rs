@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmio_model::control::Allocator;
 use vmio_model::policy::{Direction, Policy};
 use vmio_model::problem::Problem;
 
@@ -25,6 +26,12 @@ pub struct Status {
     pub vmio_version: String,
     /// What puts limits in force.
     pub plane: String,
+    /// Who sets the limits: `exact` or `dba`.
+    #[serde(default = "exact")]
+    pub algorithm: String,
+    /// What `dba` counts as a member's traffic: `passed` or `offered`; null of `exact`.
+    #[serde(default)]
+    pub measures: Option<String>,
     /// When it was started, in seconds since the epoch.
     pub started_unix_seconds: f64,
     /// The policy.
@@ -45,6 +52,11 @@ pub struct Status {
     /// What was seen by a guard that only observes (`vmio guard run --observe`); null of one that enforces.
     #[serde(default)]
     pub observed: Option<Observed>,
+}
+
+/// All that there was before it was said.
+fn exact() -> String {
+    Allocator::Exact.word().to_owned()
 }
 
 /// The policy in force.
@@ -123,6 +135,13 @@ pub struct PoolDocument {
     pub shared_bps: u64,
     /// Where the queues of its guests stand apart from the uplink; null where they stand at it.
     pub stage: Option<StageDocument>,
+    /// Of what guests receive: bytes that have arrived at the uplink, as they count on the wire; null where nobody counts them.
+    #[serde(default)]
+    pub arrived_bytes_total: Option<u64>,
+    /// Whether as much arrived in the last second as the uplink takes (98 %): somebody sends who does not give way, and what is
+    /// lost before this host nobody here can hold. Null where it is not counted.
+    #[serde(default)]
+    pub link_full: Option<bool>,
     /// Its members.
     pub members: Vec<MemberDocument>,
 }
@@ -198,6 +217,12 @@ pub struct MemberDocument {
     /// For how long that is so now; null where it is not.
     #[serde(default)]
     pub breached_seconds: Option<f64>,
+    /// Time in which it received less than its minimum while its uplink was full.
+    #[serde(default)]
+    pub flooded_seconds_total: f64,
+    /// For how long that is so now; null where it is not, or for less than 2 s.
+    #[serde(default)]
+    pub flooded_seconds: Option<f64>,
     /// Where its excess waits; null of `host` and `default`.
     pub excess: Option<ExcessDocument>,
 }
@@ -231,6 +256,7 @@ pub struct LimitDocument {
 /// What a status is made of.
 pub(super) struct Known<'a> {
     pub plane: &'static str,
+    pub allocator: Allocator,
     pub started: Duration,
     pub revision: u64,
     pub files: Vec<String>,
@@ -265,6 +291,8 @@ pub(super) fn status(known: Known<'_>) -> Status {
         schema_version: SCHEMA_VERSION.to_owned(),
         vmio_version: env!("CARGO_PKG_VERSION").to_owned(),
         plane: known.plane.to_owned(),
+        algorithm: known.allocator.word().to_owned(),
+        measures: known.allocator.measures().map(|measures| measures.word().to_owned()),
         started_unix_seconds: known.started.as_secs_f64(),
         policy: PolicyStatus {
             revision: known.revision,
@@ -339,6 +367,8 @@ fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
             guarantee_met_ratio: known.ratio(),
             breaches_total: known.breaches,
             breached_seconds: known.breached.map(|time| time.as_secs_f64()),
+            flooded_seconds_total: known.flooded.as_secs_f64(),
+            flooded_seconds: known.flooded_for().map(|time| time.as_secs_f64()),
             excess: m.held.as_ref().map(|held| ExcessDocument {
                 waits: held.waits.word().to_owned(),
                 send_buffer_bytes: held.send_buffer_bytes,
@@ -356,6 +386,8 @@ fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
             waiting_bytes: behind.waiting_bytes,
             dropped_packets_total: behind.dropped_packets,
         }),
+        arrived_bytes_total: pool.arrived_bytes,
+        link_full: demand.is_full(&pool.key),
         members: pool.members.iter().map(member).collect(),
     }
 }

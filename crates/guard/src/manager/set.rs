@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use vmio_model::policy::groups::GroupKey;
 
 /// Keys of a class that may be set over the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,11 +17,18 @@ pub enum Key {
     Priority,
     /// Share of spare.
     Weight,
+    /// The guest's share of busy processors.
+    CpuWeight,
+    /// Most processors' worth of time.
+    CpuMax,
+    /// Most memory.
+    MemoryMax,
 }
 
 impl Key {
     /// All.
-    pub const ALL: [Key; 4] = [Key::Min, Key::Max, Key::Priority, Key::Weight];
+    pub const ALL: [Key; 7] =
+        [Key::Min, Key::Max, Key::Priority, Key::Weight, Key::CpuWeight, Key::CpuMax, Key::MemoryMax];
 
     /// As the policy's files call it.
     pub fn word(self) -> &'static str {
@@ -29,6 +37,9 @@ impl Key {
             Key::Max => "max",
             Key::Priority => "priority",
             Key::Weight => "weight",
+            Key::CpuWeight => GroupKey::CpuWeight.word(),
+            Key::CpuMax => GroupKey::CpuMax.word(),
+            Key::MemoryMax => GroupKey::MemoryMax.word(),
         }
     }
 }
@@ -86,7 +97,7 @@ pub fn changed(over: &str, change: &Change) -> Result<String, String> {
 /// Numbers as they are, all else as text, for the policy to judge.
 fn written(key: Key, value: &str) -> toml::Value {
     match (key, value.parse::<u32>()) {
-        (Key::Priority | Key::Weight, Ok(number)) => toml::Value::Integer(number.into()),
+        (Key::Priority | Key::Weight | Key::CpuWeight, Ok(number)) => toml::Value::Integer(number.into()),
         _ => toml::Value::String(value.to_owned()),
     }
 }
@@ -94,6 +105,8 @@ fn written(key: Key, value: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::policy::{Links, Policy};
+
     use super::*;
 
     fn set(over: &str, class: &str, keys: &[(Key, &str)]) -> String {
@@ -115,6 +128,24 @@ mod tests {
         assert_eq!(changed(&over, &Change::Clear { class: None }).unwrap(), "");
         assert!(changed(&cleared, &Change::Clear { class: Some("gold".into()) }).unwrap_err().contains("gold"));
         assert!(changed("", &Change::Set { class: "gold".into(), keys: BTreeMap::new() }).is_err());
+    }
+
+    /// As the policy's files have them: what reads those reads this.
+    #[test]
+    fn every_key_is_one_of_a_class() {
+        let values = ["10Mbit", "20Mbit", "2", "3", "400", "150%", "4GiB"];
+        let keys: Vec<(Key, &str)> = Key::ALL.into_iter().zip(values).collect();
+        assert_eq!(keys.len(), values.len());
+        let over = set("", "gold", &keys);
+        let file = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\n[[interface]]\nmatch = { name = \"tap*\" }\nclass = \"gold\"\n";
+        let read = |over: &str| {
+            Policy::read_under(&[("guard.toml", file)], ("guard set", over), &Links::default()).unwrap().policy
+        };
+        let gold = read(&over).class("gold").clone();
+        assert_ne!(read("").class("gold"), &gold);
+        for key in GroupKey::ALL {
+            assert!(gold.group.value(key).is_some(), "{}", key.word());
+        }
     }
 
     #[test]

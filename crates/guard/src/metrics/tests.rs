@@ -31,6 +31,8 @@ fn member(name: &str, min: u64) -> MemberDocument {
         guarantee_met_ratio: Some(0.75),
         breaches_total: 1,
         breached_seconds: Some(2.5),
+        flooded_seconds_total: 5.0,
+        flooded_seconds: Some(3.0),
         excess: Some(ExcessDocument { waits: "held".into(), send_buffer_bytes: Some(9000), reason: String::new() }),
     }
 }
@@ -41,6 +43,8 @@ fn status(members: Vec<MemberDocument>) -> Status {
         schema_version: "1.0".into(),
         vmio_version: "0.1.0".into(),
         plane: "fake".into(),
+        algorithm: "exact".into(),
+        measures: None,
         started_unix_seconds: 1.0,
         policy: PolicyStatus {
             revision: 3,
@@ -67,6 +71,8 @@ fn status(members: Vec<MemberDocument>) -> Status {
             capacity_bps: 100_000_000,
             shared_bps: 98_000_000,
             stage: Some(StageDocument { shared_bps: 97_000_000, waiting_bytes: 1, dropped_packets_total: 2 }),
+            arrived_bytes_total: Some(1 << 40),
+            link_full: Some(true),
             members,
         }],
         guests: Vec::new(),

@@ -61,6 +61,8 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Observation {
             root_bps: 100 * M,
             queue: Queue::Uplink,
             stage: None,
+            arrived_bytes: None,
+            capacity_bps: 100 * M,
             members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", 0, sum[1])],
         };
         seen.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);

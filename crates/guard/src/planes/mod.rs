@@ -7,7 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
-use crate::desired::{Desired, PoolKey};
+use crate::desired::{Desired, Numbers, PoolKey};
 use crate::keep::Keeper;
 
 pub mod fake;
@@ -75,6 +75,14 @@ pub trait Plane {
     fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
         None
     }
+    /// Bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they were for, as they
+    /// count on the wire; `None` of others, and where nobody counts them.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn arrived(&mut self, _pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        Ok(None)
+    }
     /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
     /// this plane sets none.
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
@@ -92,6 +100,10 @@ pub trait Plane {
     /// When that cannot be found out.
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         Ok(false)
+    }
+    /// Which numbers an earlier owner gave to interfaces, where what names them may still be there.
+    fn numbers(&self) -> Numbers {
+        Numbers::default()
     }
     /// What deserves a word about how it holds things, or what it could not know when it took them off.
     fn notes(&self) -> Vec<String> {
@@ -115,6 +127,9 @@ pub struct Count {
     pub dropped_packets: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
+    /// Bytes that came in at the member's own interface, as they count on the wire, wherever they went from there; `None`
+    /// where nobody counts them.
+    pub arrived_bytes: Option<u64>,
 }
 
 /// What was in a stage's queues, at the uplink behind it.
@@ -147,6 +162,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
         (**self).behind(pool)
     }
+    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        (**self).arrived(pool)
+    }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)
     }
@@ -155,6 +173,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         (**self).inherits()
+    }
+    fn numbers(&self) -> Numbers {
+        (**self).numbers()
     }
     fn notes(&self) -> Vec<String> {
         (**self).notes()

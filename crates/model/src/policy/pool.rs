@@ -2,6 +2,8 @@
 //! and the minimum that it really has. Plan, simulation and daemon ask here, so that none of them has its own
 //! idea of who is in a pool.
 
+use std::borrow::Cow;
+
 use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_minima};
 use crate::allocate::Member;
 
@@ -27,6 +29,15 @@ pub struct Seat {
     pub class: String,
     /// What the class promises; its minimum is the class's, whether it fits or not.
     pub contract: Member,
+}
+
+/// What an interface is called among members: its name, and where that is what every uplink has a member of, told apart from
+/// it. No interface has a colon in its name.
+pub fn called(interface: &str) -> Cow<'_, str> {
+    match interface {
+        HOST | DEFAULT => Cow::Owned(format!("name:{interface}")),
+        name => Cow::Borrowed(name),
+    }
 }
 
 /// One direction of an uplink with its members.
@@ -64,7 +75,7 @@ impl Pool {
         let mut seats = vec![seat(HOST, Who::Host, HOST)];
         for (name, entry) in interfaces {
             if let Some(class) = entry.class_in(direction).filter(|_| entry.uplink == uplink) {
-                seats.push(seat(name, Who::Interface, class));
+                seats.push(seat(&called(name), Who::Interface, class));
             }
         }
         seats.push(seat(DEFAULT, Who::Default, DEFAULT));

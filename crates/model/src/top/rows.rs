@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::policy::Direction;
+
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
@@ -45,6 +47,35 @@ pub struct GuestRow {
     pub rest_ratio: Option<f64>,
     /// Share of the time in which its virtual CPUs wanted to run that they waited for a processor.
     pub steal_ratio: Option<f64>,
+    /// What a guard holds its interfaces to, a direction each; `None` where no guard runs on this host.
+    pub guard: Option<Vec<GuardRow>>,
+}
+
+/// What a guard holds a guest's interface to in one direction.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct GuardRow {
+    /// The interface on the host.
+    pub interface: String,
+    /// The uplink whose capacity it shares.
+    pub uplink: String,
+    /// The direction, seen from the guest.
+    pub direction: Direction,
+    /// Its class.
+    pub class: String,
+    /// Its minimum as far as all fit.
+    pub min_bps: u64,
+    /// Its maximum.
+    pub max_bps: u64,
+    /// Its limit now; `None` for none of its own.
+    pub limit_bps: Option<u64>,
+    /// Where its excess waits: `held`, `queued`, `nic`, `none`.
+    pub waits: Option<String>,
+    /// Bytes that wait on the host now.
+    pub waiting_bytes: u64,
+    /// Share of the interval in which it was held back: packets of it waited or were dropped.
+    pub held_ratio: Option<f64>,
+    /// Packets a second that were dropped at its limit.
+    pub drops_per_second: Option<f64>,
 }
 
 /// Somebody's disk traffic.
@@ -252,6 +283,8 @@ fn guest(load: &GuestLoad, seconds: f64, share: Option<f64>) -> GuestRow {
         rest_ratio: ratio(|c| c.rest),
         // One that never wanted to run waited for nothing.
         steal_ratio: cpu.filter(|_| named).map(|c| c.vcpu.wait_ratio().unwrap_or(0.0)),
+        // Who asks one says.
+        guard: None,
     }
 }
 

@@ -2,7 +2,8 @@
 //! One list serves the terminal, the text and `--sort`; a narrow terminal leaves out the columns
 //! that matter least.
 
-use vmio_model::top::rows::GuestRow;
+use vmio_model::policy::Direction::{self, GuestRx, GuestTx};
+use vmio_model::top::rows::{GuardRow, GuestRow};
 
 /// A column.
 pub struct Column {
@@ -16,6 +17,8 @@ pub struct Column {
     pub width: u16,
     /// Columns with a higher number are left out first.
     rank: u8,
+    /// Whether only a guard can tell: without one there is no such column.
+    of_guard: bool,
     /// What rows are sorted by, the largest first; what is not known comes last.
     value: fn(&GuestRow) -> Option<f64>,
     /// What the cell shows of that value.
@@ -44,7 +47,19 @@ const fn column(
     value: fn(&GuestRow) -> Option<f64>,
     show: fn(&GuestRow, Option<f64>) -> String,
 ) -> Column {
-    Column { key, name, title, width: width as u16, rank, value, show }
+    Column { key, name, title, width: width as u16, rank, of_guard: false, value, show }
+}
+
+/// As [`column`], of what a guard tells.
+const fn guarded(
+    key: char,
+    name: &'static str,
+    title: &'static str,
+    size: [u8; 2],
+    value: fn(&GuestRow) -> Option<f64>,
+    show: fn(&GuestRow, Option<f64>) -> String,
+) -> Column {
+    Column { of_guard: true, ..column(key, name, title, size, value, show) }
 }
 
 /// All columns after the name, from left to right.
@@ -60,6 +75,12 @@ pub const ALL: &[Column] = &[
     column('i', "received", "RXMb", [5, 3], |g| g.received_bps, |_, x| figure(x.map(|x| x / 1e6))),
     column('o', "sent", "TXMb", [5, 3], |g| g.sent_bps, |_, x| figure(x.map(|x| x / 1e6))),
     column('x', "drops", "DROP", [5, 4], |g| g.drops_per_second, |_, x| short(x)),
+    guarded('g', "received-min", "RXMIN", [5, 4], |g| sum(g, GuestRx, |m| Some(m.min_bps)), |_, x| mega(x)),
+    guarded('v', "received-limit", "RXLIM", [5, 3], |g| sum(g, GuestRx, now), |_, x| mega(x)),
+    guarded('n', "sent-min", "TXMIN", [5, 4], |g| sum(g, GuestTx, |m| Some(m.min_bps)), |_, x| mega(x)),
+    guarded('f', "sent-limit", "TXLIM", [5, 3], |g| sum(g, GuestTx, now), |_, x| mega(x)),
+    guarded('y', "held", "HELD%", [5, 2], held, |_, x| percent(x)),
+    guarded('a', "lost", "LOST", [5, 3], lost, |_, x| short(x)),
     column('c', "cpu", "VCPU%", [5, 1], |g| g.vcpu_ratio, |_, x| percent(x)),
     column('t', "io-threads", "IO%", [4, 2], |g| g.io_ratio, |_, x| percent(x)),
     column('u', "rest", "REST%", [5, 5], |g| g.rest_ratio, |_, x| percent(x)),
@@ -71,11 +92,11 @@ pub fn find(name: &str) -> Option<&'static Column> {
     ALL.iter().find(|c| c.name == name || c.title.eq_ignore_ascii_case(name))
 }
 
-/// Columns that fit beside a name of `name` characters: the least needed are left out.
-pub fn fitting(width: u16, name: u16) -> Vec<&'static Column> {
+/// Columns that fit beside a name of `name` characters: the least needed are left out, and those of a guard where none is.
+pub fn fitting(width: u16, name: u16, guard: bool) -> Vec<&'static Column> {
     let mut rank = ALL.iter().map(|c| c.rank).max().unwrap_or(0);
     loop {
-        let kept: Vec<&Column> = ALL.iter().filter(|c| c.rank <= rank).collect();
+        let kept: Vec<&Column> = ALL.iter().filter(|c| c.rank <= rank && (guard || !c.of_guard)).collect();
         let needed: u16 = name + kept.iter().map(|c| c.width + 1).sum::<u16>();
         if needed <= width || rank == 0 {
             return kept;
@@ -88,6 +109,31 @@ pub fn fitting(width: u16, name: u16) -> Vec<&'static Column> {
 pub fn sort(guests: &mut [GuestRow], by: &Column) {
     let value = |g: &GuestRow| (by.value)(g).unwrap_or(-1.0);
     guests.sort_by(|a, b| value(b).total_cmp(&value(a)).then_with(|| a.name.cmp(&b.name)));
+}
+
+/// Of all interfaces that a guard limits in this direction; unknown where it limits none.
+fn sum(g: &GuestRow, direction: Direction, of: fn(&GuardRow) -> Option<u64>) -> Option<f64> {
+    let mut all = g.guard.iter().flatten().filter(|m| m.direction == direction).peekable();
+    all.peek()?;
+    all.map(|m| Some(of(m)? as f64)).sum()
+}
+
+/// The limit, or the maximum where it has none of its own.
+fn now(member: &GuardRow) -> Option<u64> {
+    Some(member.limit_bps.unwrap_or(member.max_bps))
+}
+
+/// Of the interface and direction that was held back most.
+fn held(g: &GuestRow) -> Option<f64> {
+    g.guard.iter().flatten().filter_map(|m| m.held_ratio).reduce(f64::max)
+}
+
+fn lost(g: &GuestRow) -> Option<f64> {
+    g.guard.iter().flatten().filter_map(|m| m.drops_per_second).reduce(|sum, more| sum + more)
+}
+
+fn mega(x: Option<f64>) -> String {
+    figure(x.map(|x| x / 1e6))
 }
 
 fn bytes(g: &GuestRow) -> Option<f64> {
@@ -197,13 +243,15 @@ mod tests {
 
     #[test]
     fn what_matters_stays_when_it_gets_narrow() {
-        let titles = |w| fitting(w, 12).iter().map(|c| c.title).collect::<Vec<_>>();
-        assert_eq!(titles(200).len(), ALL.len());
+        let titles = |w| fitting(w, 12, false).iter().map(|c| c.title).collect::<Vec<_>>();
+        assert_eq!(titles(200).len(), ALL.iter().filter(|c| !c.of_guard).count());
+        assert_eq!(fitting(200, 12, true).len(), ALL.len());
+        assert!(fitting(80, 12, true).iter().any(|c| c.title == "HELD%"));
         let narrow = titles(80);
         for title in ["DISK%", "R/s", "W/s", "MB/s", "p99", "VCPU%", "STEAL%"] {
             assert!(narrow.contains(&title), "{narrow:?}");
         }
-        let needed: u16 = 12 + fitting(80, 12).iter().map(|c| c.width + 1).sum::<u16>();
+        let needed: u16 = 12 + fitting(80, 12, false).iter().map(|c| c.width + 1).sum::<u16>();
         assert!(needed <= 80, "{needed}");
         assert_eq!(titles(20), ["DISK%", "R/s", "W/s", "p99"]);
     }

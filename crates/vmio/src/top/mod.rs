@@ -16,6 +16,7 @@ use crate::term;
 
 pub mod app;
 pub mod columns;
+pub mod guard;
 pub mod screen;
 mod stream;
 mod terminal;
@@ -53,9 +54,11 @@ pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
     let local = Local::new();
     let mut sampler = Sampler::new(&local, true, tracing(wishes.no_ebpf));
     let mut history = History::default();
+    let mut guard = guard::Guard::at(&context.paths.guard_socket());
     let next = || {
         let interval = sampler.tick()?;
         let mut screen = Screen::of(&interval, &history, &sampler.about());
+        screen.notes.extend(guard.look(&interval, &mut screen.guests));
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         screen.at_unix_seconds = now.map_or(0.0, |now| now.as_secs_f64());
         history.remember(&interval);

@@ -151,7 +151,8 @@ impl Screen {
         let names = fit::names(&all, most.max(LEAST_NAME));
         let widest = names.iter().map(|n| fit::columns(n)).max().unwrap_or(0).max(LEAST_NAME);
         let vmids = self.vmid_width().map_or(0, |w| w + 1);
-        (names, columns::fitting(width as u16, (widest + vmids) as u16))
+        let guard = self.guests.iter().any(|g| g.guard.is_some());
+        (names, columns::fitting(width as u16, (widest + vmids) as u16, guard))
     }
 
     /// Columns of the VMIDs; `None` where no guest has one.

@@ -7,10 +7,12 @@ use vmio::report::scan::{View, json};
 use vmio::top::screen::Screen;
 use vmio_model::cell::{DetectZeroes, Options, Subject};
 use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
+use vmio_model::policy::Direction;
 use vmio_model::result::{Accel, Run};
 use vmio_model::rules::Severity;
 use vmio_model::top::load::*;
 use vmio_model::top::process::OtherKind;
+use vmio_model::top::rows::GuardRow;
 use vmio_model::top::{History, Latency};
 
 fn some(text: &str) -> Option<String> {
@@ -171,11 +173,22 @@ pub fn run() -> Run {
 pub fn top() -> Screen {
     let mut history = History::default();
     history.remember(&second(vec![guest("db", transfer(5000, 90e-6))]));
-    Screen::of(
-        &second(vec![guest("db", transfer(200, 4e-3)), guest("flood", transfer(7800, 4e-3))]),
-        &history,
-        "FIXTURE",
-    )
+    let now = second(vec![guest("db", transfer(200, 4e-3)), guest("flood", transfer(7800, 4e-3))]);
+    let mut screen = Screen::of(&now, &history, "FIXTURE");
+    screen.guests[0].guard = Some(vec![GuardRow {
+        interface: "tap0".into(),
+        uplink: "eth0".into(),
+        direction: Direction::GuestTx,
+        class: "gold".into(),
+        min_bps: 40_000_000,
+        max_bps: 100_000_000,
+        limit_bps: Some(60_000_000),
+        waits: some("held"),
+        waiting_bytes: 0,
+        held_ratio: Some(0.5),
+        drops_per_second: Some(0.0),
+    }]);
+    screen
 }
 
 /// An interval in which nothing is used up.

@@ -50,6 +50,8 @@ function time(seconds) {
   return seconds < 172800 ? `${few(seconds / 3600)} h` : `${few(seconds / 86400)} days`;
 }
 
+const who = (status) => status.measures ? `${status.algorithm} (${status.measures})` : status.algorithm;
+
 function tile(what, figure, more, bad) {
   const made = element("div", bad ? "tile bad" : "tile");
   made.append(element("div", "what", what), element("div", "figure", figure), element("div", "more", more));
@@ -79,6 +81,9 @@ function notices(status) {
   if (policy.refused) add(`The last change was refused: ${policy.refused}`, true);
   if (policy.taken_back_in_seconds != null) {
     add(`This change is taken back in ${time(policy.taken_back_in_seconds)}; to keep it: vmio guard confirm`);
+  }
+  for (const { pool, member } of members(status).filter(({ member }) => member.flooded_seconds != null).slice(0, 20)) {
+    add(`${pool.uplink} ${member.name}: receives ${rate(member.rate_bps)} of its minimum of ${written(member.min_effective_bps)} while the link is full: what is lost before this host nobody here can hold`, true);
   }
   if (policy.files_differ) add("The files have changed since; to put them in force: vmio guard apply");
   if (policy.over) add(`Set over the files: ${policy.over.trim().split("\n").join(" ")}`);
@@ -177,7 +182,7 @@ function show(status) {
   by("tools").hidden = all.length < 20;
   by("legend").hidden = false;
   const since = new Date(status.started_unix_seconds * 1000).toLocaleString();
-  by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, since ${since}`);
+  by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, ${who(status)}, since ${since}`);
   const bad = status.trouble ? "trouble" : breaches ? "a guarantee is not kept" : "";
   state(bad || "in force", bad ? "bad" : "good");
   document.title = bad ? `${bad} · vmio guard` : "vmio guard";

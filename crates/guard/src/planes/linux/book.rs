@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use vmio_model::policy::assign::Interface;
 use vmio_node::ledger::EntryId;
 
 use super::functions::Rate;
 use super::htb::Foreign;
 use super::{Device, Error, Result};
+use crate::desired::{Desired, Numbers};
 use crate::keep::{Keep, KeepError, Keeper};
 
 /// The part of the guard's ledger.
@@ -29,6 +31,8 @@ enum What {
     Clsact { device: Device },
     /// A card's function had this limit; these, in Mbit/s, are ours.
     Carded { device: Device, function: u32, before: Rate, ours: Vec<u32> },
+    /// Which number each interface with a class has, all of them: programs and classes that outlive the process name it.
+    Numbers { given: Vec<(Device, u16)> },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -60,6 +64,20 @@ struct Pages {
     clsacts: BTreeMap<u32, Known<()>>,
     /// By the card's index and the function.
     cards: BTreeMap<(u32, u32), Known<(Rate, Vec<u32>)>>,
+    numbers: Given,
+}
+
+/// Numbers of interfaces by index, and by which entries.
+#[derive(Debug, Default)]
+struct Given {
+    ids: Vec<EntryId>,
+    by_index: BTreeMap<u32, (String, u16)>,
+}
+
+impl Given {
+    fn of(given: impl IntoIterator<Item = (Device, u16)>, ids: Vec<EntryId>) -> Given {
+        Given { ids, by_index: given.into_iter().map(|(at, number)| (at.index, (at.name, number))).collect() }
+    }
 }
 
 impl Book {
@@ -72,8 +90,8 @@ impl Book {
             source: e.into(),
             said: String::new(),
         })?;
-        let (begun, replaced, clsacts, cards) = Default::default();
-        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts, cards };
+        let (begun, replaced, clsacts, cards, numbers) = Default::default();
+        let mut pages = Pages { keep, namespace: stat.st_ino, begun, replaced, clsacts, cards, numbers };
         let live: Vec<(EntryId, Entry)> = pages.keep.live()?;
         for (id, entry) in live.into_iter().filter(|(_, entry)| entry.namespace == stat.st_ino) {
             match entry.what {
@@ -82,6 +100,11 @@ impl Book {
                 What::Clsact { device } => enter(&mut pages.clsacts, device.index, id, device, ()),
                 What::Carded { device, function, before, ours } => {
                     enter(&mut pages.cards, (device.index, function), id, device, (before, ours));
+                }
+                // The last one counts; a crash may have left more.
+                What::Numbers { given } => {
+                    let ids = pages.numbers.ids.iter().copied().chain([id]).collect();
+                    pages.numbers = Given::of(given, ids);
                 }
             }
         }
@@ -117,12 +140,40 @@ impl Book {
         Ok(())
     }
 
+    /// Before interfaces are told by these numbers. Those of interfaces that are gone stay until others come: they are nobody's.
+    pub(super) fn number(&self, desired: &Desired) -> Result<()> {
+        let mut pages = self.pages();
+        let seats = || desired.pools.iter().flat_map(|pool| &pool.seats);
+        let there = || seats().filter_map(|seat| Some((seat.interface.as_ref()?, seat.number)));
+        let known = &pages.numbers.by_index;
+        let is_known = |(interface, number): (&Interface, u16)| {
+            known.get(&interface.index).is_some_and(|(name, given)| *name == interface.name && *given == number)
+        };
+        if there().all(is_known) {
+            return Ok(());
+        }
+        // An interface may be in two pools, by one number.
+        let device = |interface: &Interface| Device { index: interface.index, name: interface.name.clone() };
+        let all: BTreeMap<Device, u16> = there().map(|(interface, number)| (device(interface), number)).collect();
+        let given: Vec<(Device, u16)> = all.into_iter().collect();
+        let id = pages.record(What::Numbers { given: given.clone() })?;
+        let before = std::mem::replace(&mut pages.numbers, Given::of(given, vec![id]));
+        pages.strike(before.ids)
+    }
+
+    /// What was written so.
+    pub(super) fn numbers(&self) -> Numbers {
+        let given = self.pages().numbers.by_index.clone();
+        Numbers::handed_on(given.into_iter().map(|(index, (name, number))| (index, name, number)))
+    }
+
     /// Nothing is in force any more.
     pub(super) fn end(&self) -> Result<()> {
         let mut pages = self.pages();
-        let ids = pages.begun.iter().map(|(id, _)| *id).collect();
+        let ids = pages.begun.iter().map(|(id, _)| *id).chain(pages.numbers.ids.iter().copied()).collect();
         pages.strike(ids)?;
         pages.begun.clear();
+        pages.numbers = Given::default();
         Ok(())
     }
 

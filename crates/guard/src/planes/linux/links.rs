@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
+use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at, u64_at};
 use super::{Error, Netlink, Result};
 
 pub(super) const RTM_NEWLINK: u16 = 16;
@@ -24,6 +24,7 @@ pub(super) const IFLA_IFALIAS: u16 = 20;
 /// Bytes of `struct ifinfomsg`.
 pub(super) const IFINFO: usize = 16;
 const IFLA_LINK: u16 = 5;
+const IFLA_STATS64: u16 = 23;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_DATA: u16 = 2;
 /// IFLA_BR_NF_CALL_IPTABLES, _IP6TABLES, _ARPTABLES.
@@ -115,6 +116,21 @@ pub fn look(netlink: &mut Netlink, name: &str) -> Result<Option<Link>> {
 pub fn by_index(netlink: &mut Netlink, index: u32) -> Result<Option<Link>> {
     let request = Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0), Attributes::new());
     netlink.ask(&format!("look at interface {index}"), &request, |m| link(m).map(Some))
+}
+
+/// Packets and bytes that an interface has received (`struct rtnl_link_stats64` of if_link.h); `None` where there is none.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn received(netlink: &mut Netlink, index: u32) -> Result<Option<(u64, u64)>> {
+    let request = Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0), Attributes::new());
+    let take = |m: &Message<'_>| {
+        let (_, rest) = m.split(IFINFO)?;
+        let attributes = wire::attributes(rest)?;
+        let number = |at| wire::find(&attributes, IFLA_STATS64).and_then(|stats| u64_at(stats, at));
+        Ok(Some((number(0).unwrap_or(0), number(16).unwrap_or(0))))
+    };
+    netlink.ask(&format!("read the counters of interface {index}"), &request, take)
 }
 
 /// All interfaces of the socket's namespace.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::compile::{self, Abilities};
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
 use super::book::Book;
@@ -58,6 +58,8 @@ struct Told {
     stage: Option<Stage>,
     /// Its members.
     seats: Vec<Seated>,
+    /// Whether each member is held to a limit by itself, instead of by what others leave.
+    capped: bool,
     /// As it was compiled.
     compiled: Hierarchy,
     /// As it is in force, with what the loop has set.
@@ -107,11 +109,12 @@ impl Linux {
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
-        let Program::Hierarchy(compiled) = &pool.compiled.program.program else {
-            return Err(PlaneError(format!("{}: the linux plane takes a hierarchy", pool.key)));
+        let (capped, compiled) = match &pool.compiled.program.program {
+            Program::Hierarchy(told) => (false, told),
+            Program::Limits(_) => (true, &compile::capped(&pool.pool, &ENTRY.abilities)),
         };
         if pool.key.direction == Direction::GuestRx {
-            return self.receive(pool, compiled);
+            return self.receive(pool, capped, compiled);
         }
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
@@ -149,6 +152,7 @@ impl Linux {
             uplink,
             stage,
             seats: pool.seats.clone(),
+            capped,
             compiled: compiled.clone(),
             hierarchy,
             numbers,
@@ -239,6 +243,16 @@ impl Linux {
         }
     }
 
+    /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
+    fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+        let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
+            return BTreeMap::new();
+        };
+        let count =
+            |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
+        told.tenants.iter().filter_map(count).collect()
+    }
+
     fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
         self.pools.get_mut(key).ok_or_else(|| PlaneError(format!("{key}: no such pool is in force")))
     }
@@ -251,6 +265,7 @@ impl Plane for Linux {
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.begin_past(!desired.pools.is_empty())?;
+        self.past.book.number(desired)?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -275,7 +290,10 @@ impl Plane for Linux {
         let mut hierarchy = told.hierarchy.clone();
         hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            leaf.ceil_bps = (*cap).max(leaf.rate_bps);
+            match told.capped {
+                true => leaf.cap(*cap, &ENTRY.abilities),
+                false => leaf.ceil_bps = (*cap).max(leaf.rate_bps),
+            }
         }
         if hierarchy != told.hierarchy {
             let (at, numbers) = (told.at.clone(), told.numbers.clone());
@@ -286,6 +304,7 @@ impl Plane for Linux {
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        let arrived = self.came_in(pool);
         let told = self.told(pool)?;
         let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
         let mut all = counters::read(&mut self.netlink, &at)?;
@@ -302,12 +321,12 @@ impl Plane for Linux {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
             tally.dropped += u64::from(since(tally.last_dropped, counts.dropped_packets));
             tally.last_dropped = counts.dropped_packets;
-            let framed = counts.bytes + counts.packets * u64::from(framing.overhead_bytes);
             Count {
                 // The class counts frames without their framing.
-                passed_bytes: framed.max(counts.packets * u64::from(framing.least_bytes)),
+                passed_bytes: framed(framing, counts.packets, counts.bytes),
                 dropped_packets: tally.dropped,
                 waiting_bytes: u64::from(counts.waiting_bytes),
+                arrived_bytes: arrived.get(number).copied(),
             }
         };
         Ok(told.order.iter().map(count).collect())
@@ -315,6 +334,16 @@ impl Plane for Linux {
 
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
         Some(self.pools.get(pool)?.stage.as_ref()?.behind)
+    }
+
+    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        if pool.direction != Direction::GuestRx {
+            return Ok(None);
+        }
+        let told = self.told(pool)?;
+        let (index, framing) = (told.uplink.index, told.compiled.framing);
+        let counted = links::received(&mut self.netlink, index)?;
+        Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
@@ -347,9 +376,19 @@ impl Plane for Linux {
         Ok(self.pools.is_empty() && self.finds()?)
     }
 
+    fn numbers(&self) -> crate::desired::Numbers {
+        self.past.book.numbers()
+    }
+
     fn notes(&self) -> Vec<String> {
         self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
     }
+}
+
+/// What frames that were counted without it take on the wire.
+fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
+    let framed = bytes + packets * u64::from(framing.overhead_bytes);
+    framed.max(packets * u64::from(framing.least_bytes))
 }
 
 /// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made

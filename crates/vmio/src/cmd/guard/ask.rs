@@ -60,6 +60,15 @@ pub struct SetArgs {
     /// Share of spare inside a priority
     #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
     weight: Option<String>,
+    /// The guest's share of busy processors, 1 to 10000
+    #[arg(long, value_name = "N", conflicts_with = "clear", requires = "name")]
+    cpu_weight: Option<String>,
+    /// Most processor time of the guest: 150% is one and a half processors
+    #[arg(long, value_name = "PERCENT", conflicts_with = "clear", requires = "name")]
+    cpu_max: Option<String>,
+    /// Most memory of the guest, such as 4GiB
+    #[arg(long, value_name = "SIZE", conflicts_with = "clear", requires = "name")]
+    memory_max: Option<String>,
     /// Take away what was set
     #[arg(long)]
     clear: bool,
@@ -135,8 +144,15 @@ pub fn confirm(context: &Context) -> Outcome {
 }
 
 pub fn set(args: &SetArgs, context: &Context) -> Outcome {
-    let given =
-        [(Key::Min, &args.min), (Key::Max, &args.max), (Key::Priority, &args.priority), (Key::Weight, &args.weight)];
+    let given = [
+        (Key::Min, &args.min),
+        (Key::Max, &args.max),
+        (Key::Priority, &args.priority),
+        (Key::Weight, &args.weight),
+        (Key::CpuWeight, &args.cpu_weight),
+        (Key::CpuMax, &args.cpu_max),
+        (Key::MemoryMax, &args.memory_max),
+    ];
     let keys: BTreeMap<Key, String> = given.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
     let change = match (&args.name, args.clear) {
         (class, true) => Change::Clear { class: class.clone() },

@@ -26,10 +26,11 @@ pub fn text(status: &Status, style: Style) -> String {
     let policy = &status.policy;
     let loops = &status.loops;
     let head = format!(
-        "revision {} of the policy ({}), plane {}, {} periods of {}, the longest {}",
+        "revision {} of the policy ({}), plane {}, {}, {} periods of {}, the longest {}",
         policy.revision,
         policy.files.join(", "),
         status.plane,
+        who(status),
         loops.periods_total,
         format::time(loops.period_seconds),
         format::time(loops.longest_seconds),
@@ -76,8 +77,14 @@ pub fn text(status: &Status, style: Style) -> String {
     out
 }
 
+/// Who sets the limits.
+fn who(status: &Status) -> String {
+    let measures = status.measures.iter().map(|measures| format!(", {measures} measured"));
+    measures.fold(status.algorithm.clone(), |who, more| who + &more)
+}
+
 /// What deserves a look, by kind.
-fn cautions(status: &Status) -> [(&'static str, Vec<String>); 5] {
+fn cautions(status: &Status) -> [(&'static str, Vec<String>); 6] {
     let policy = &status.policy;
     let mut waits = Vec::new();
     if let Some(left) = policy.taken_back_in_seconds {
@@ -90,7 +97,34 @@ fn cautions(status: &Status) -> [(&'static str, Vec<String>); 5] {
     files.extend(policy.refused.iter().map(|why| format!("the last change was refused: {why}")));
     let notes = status.notes.iter().chain(&policy.warnings).cloned().collect();
     let trouble = status.trouble.iter().cloned().collect();
-    [("waits", waits), ("files", files), ("note", notes), ("trouble", trouble), ("breach", breaches(status))]
+    [
+        ("waits", waits),
+        ("files", files),
+        ("note", notes),
+        ("trouble", trouble),
+        ("breach", breaches(status)),
+        ("flooded", flooded(status)),
+    ]
+}
+
+/// Whose minimum of receiving nobody here can hold now.
+fn flooded(status: &Status) -> Vec<String> {
+    let all = status.pools.iter().flat_map(|pool| pool.members.iter().map(move |member| (pool, member)));
+    let line = |(pool, member): (&PoolDocument, &MemberDocument)| {
+        Some(format!(
+            "{} {} {}: receives {} of its minimum of {} while the link is full, for {} now: what is lost before this \
+             host nobody here can hold",
+            pool.uplink,
+            pool.direction.word(),
+            member.name,
+            member.rate_bps.map_or_else(|| "less".to_owned(), format::rate),
+            format::rate(member.min_effective_bps),
+            format::time(member.flooded_seconds?)
+        ))
+    };
+    let mut lines: Vec<String> = all.filter_map(line).collect();
+    more_than(&mut lines, LINES);
+    lines
 }
 
 /// Whose guarantee is not kept now.
