@@ -142,6 +142,7 @@ pub struct Breach {
 struct Member {
     last: Count,
     known: Known,
+    min_bps: u64,
     /// The look at which it was there.
     look: u64,
 }
@@ -167,7 +168,10 @@ impl Demand {
             for member in &pool.members {
                 // No name is copied for who was there before: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
-                    members.insert(member.name.clone(), Member { last: member.count, known: Known::default(), look });
+                    members.insert(member.name.clone(), {
+                        let (last, min_bps) = (member.count, member.min_effective_bps);
+                        Member { last, known: Known::default(), min_bps, look }
+                    });
                     continue;
                 };
                 if before.look == look {
@@ -175,6 +179,7 @@ impl Demand {
                     continue;
                 }
                 before.look = look;
+                before.min_bps = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
                 if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps) {
                     breaches.push(Breach {
@@ -200,6 +205,25 @@ impl Demand {
             });
         }
         self.pools.retain(|_, members| !members.is_empty());
+        breaches
+    }
+
+    /// Nothing has passed since the last look, nothing waits, and the same members are there; which breaches end with it.
+    pub fn rest(&mut self, at: Instant) -> Vec<Breach> {
+        let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
+        self.at = Some(at);
+        let mut breaches = Vec::new();
+        for (pool, members) in &mut self.pools {
+            for (name, Member { last, known, min_bps, .. }) in members {
+                let ended_after = match known.count(*last, *last, time, *min_bps) {
+                    None => continue,
+                    Some(Turn::Begins) => None,
+                    Some(Turn::Ends(lasted)) => Some(lasted),
+                };
+                let (pool, member) = (pool.clone(), name.clone());
+                breaches.push(Breach { pool, member, min_bps: *min_bps, rate_bps: 0, ended_after });
+            }
+        }
         breaches
     }
 
