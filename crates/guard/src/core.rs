@@ -105,11 +105,17 @@ struct Running {
     last: Vec<Count>,
     /// Whether there was one.
     looked: bool,
+    /// Looks in a row that have seen nothing.
+    idle: u32,
 }
 
 /// A full Ethernet frame: a period's measure of packets that are segmented late cannot tell less apart, and one that was
 /// dropped counts as this where nobody knows how long it was.
 const PACKET_BYTES: u64 = 1514;
+
+/// Looks that see nothing after which one more changes no limit: what the loop remembers of others' rates falls by a quarter
+/// a period.
+const SETTLED: u32 = 128;
 
 /// The core.
 pub struct Core<P> {
@@ -123,6 +129,8 @@ pub struct Core<P> {
     running: BTreeMap<PoolKey, Running>,
     /// Whether an earlier owner's limits are in force, and none of this one's.
     inherited: bool,
+    /// Whether anything passed, or was changed, since [`Core::count`].
+    stirred: bool,
 }
 
 impl<P: Plane> Core<P> {
@@ -155,6 +163,7 @@ impl<P: Plane> Core<P> {
             desired: Desired::default(),
             running: BTreeMap::new(),
             inherited,
+            stirred: true,
         };
         core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
@@ -197,13 +206,13 @@ impl<P: Plane> Core<P> {
             }
             return Err(match put(&mut self.plane, &self.desired, &self.running) {
                 Ok(_) => {
-                    self.running.values_mut().for_each(|r| r.looked = false);
+                    self.running.values_mut().for_each(Running::begin_anew);
                     CoreError::PutBack(failed)
                 }
                 Err(back) => CoreError::Torn { failed, back },
             });
         }
-        self.inherited = false;
+        (self.inherited, self.stirred) = (false, true);
         self.running = running;
         (self.policy, self.interfaces, self.numbers, self.desired) = (policy, there, numbers, next);
         Ok(())
@@ -217,9 +226,36 @@ impl<P: Plane> Core<P> {
         let changes = put(&mut self.plane, &self.desired, &self.running)?;
         if changes > 0 {
             // Counters may have begun anew.
-            self.running.values_mut().for_each(|r| r.looked = false);
+            self.running.values_mut().for_each(Running::begin_anew);
+            self.stirred = true;
         }
         Ok(changes)
+    }
+
+    /// Whether somebody else may have changed something since.
+    pub fn disturbed(&mut self) -> bool {
+        self.plane.disturbed()
+    }
+
+    /// Whether something is left to the loop.
+    pub fn is_looped(&self) -> bool {
+        self.desired.pools.iter().any(DesiredPool::is_looped)
+    }
+
+    /// As [`Core::status`]; `None` where nothing has passed, and nothing else is there, since it was called last.
+    ///
+    /// # Errors
+    /// When the plane fails.
+    pub fn count(&mut self) -> Result<Option<Vec<PoolStatus>>, CoreError> {
+        let plane = &mut self.plane;
+        // What a card lets pass stirs nothing here.
+        let mut still = |pool: &DesiredPool| pool.cards.is_empty() && plane.still(&pool.key);
+        if !self.stirred && self.desired.pools.iter().all(&mut still) {
+            return Ok(None);
+        }
+        let all = self.status()?;
+        self.stirred = false;
+        Ok(Some(all))
     }
 
     /// The end of a period: looks at the counters and corrects the limits of pools of which something is left to the
@@ -231,6 +267,11 @@ impl<P: Plane> Core<P> {
         let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         for pool in self.desired.pools.iter().filter(|p| p.is_looped()) {
             let Some(running) = self.running.get_mut(&pool.key) else { continue };
+            let still = self.plane.still(&pool.key);
+            if still && running.idle >= SETTLED {
+                continue;
+            }
+            self.stirred |= !still;
             let counts = self.plane.counts(&pool.key)?;
             let seen = running.look(counts);
             let waiting = self.plane.behind(&pool.key).unwrap_or_default().waiting_bytes.saturating_mul(8);
@@ -252,6 +293,7 @@ impl<P: Plane> Core<P> {
     pub fn status(&mut self) -> Result<Vec<PoolStatus>, CoreError> {
         let mut all = Vec::new();
         for pool in &self.desired.pools {
+            self.stirred |= !self.plane.still(&pool.key);
             let counts = self.plane.counts(&pool.key)?;
             let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
             let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
@@ -382,13 +424,20 @@ impl Running {
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
             Program::Limits(_) => Control::of_limits(shared, members, allocator, packet_bits).ranked_without(&apart),
         };
-        Running { control, last: Vec::new(), looked: false }
+        Running { control, last: Vec::new(), looked: false, idle: 0 }
+    }
+
+    /// Counters may begin anew.
+    fn begin_anew(&mut self) {
+        (self.looked, self.idle) = (false, 0);
     }
 
     /// What a look shows of the time since the one before; `None` of the first, and where counters began anew.
     fn look(&mut self, counts: Vec<Count>) -> Option<Vec<Seen>> {
         let before = std::mem::replace(&mut self.last, counts);
         let known = std::mem::replace(&mut self.looked, true) && before.len() == self.last.len();
+        let moved = before.iter().zip(&self.last).any(|(b, n)| b != n || n.waiting_bytes > 0);
+        self.idle = if known && !moved { self.idle.saturating_add(1) } else { 0 };
         if !known {
             return None;
         }

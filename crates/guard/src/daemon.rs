@@ -11,8 +11,12 @@ use crate::core::{Core, CoreError, PoolStatus};
 use crate::found::Found;
 use crate::planes::Plane;
 
-/// How often the plane is looked at whether all is still in force.
+/// How often the plane is asked whether somebody may have changed something.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long what is in force is believed without being read back, though nobody seems to have changed it.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// And no shorter than costs a part of a processor's time: so many times what reading it back took.
+const PART: u32 = 500;
 /// Questions that may wait.
 const WAITING: usize = 64;
 
@@ -73,6 +77,7 @@ enum Asked {
     Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
     See(Vec<Found>, SyncSender<Result<(), CoreError>>),
     Status(SyncSender<Status>),
+    Count(SyncSender<Option<Vec<PoolStatus>>>),
     /// Ends the thread; whether the limits are taken off.
     Stop(bool),
 }
@@ -111,7 +116,7 @@ impl Daemon {
                 }
             };
             let _ = tell.send(None);
-            Turn { core, status: Status::default() }.run(period, &asked)
+            Turn { core, status: Status::default(), failed: None }.run(period, &asked)
         };
         let thread = thread::Builder::new().name("guard-loop".into()).spawn(run).map_err(StartError::Thread)?;
         match told.recv() {
@@ -143,6 +148,14 @@ impl Daemon {
     /// When the thread is gone.
     pub fn status(&self) -> Result<Status, Gone> {
         self.ask(Asked::Status)
+    }
+
+    /// What each pool has counted; `None` where that is what it was the last time, with nothing that waits.
+    ///
+    /// # Errors
+    /// When the thread is gone.
+    pub fn count(&self) -> Result<Option<Vec<PoolStatus>>, Gone> {
+        self.ask(Asked::Count)
     }
 
     fn ask<T>(&self, what: impl FnOnce(SyncSender<T>) -> Asked) -> Result<T, Gone> {
@@ -191,20 +204,25 @@ pub enum StartError {
 struct Turn<P> {
     core: Core<P>,
     status: Status,
+    /// Why what is in force could not be read back, or put right; it is tried again at each look.
+    failed: Option<String>,
 }
 
 impl<P: Plane> Turn<P> {
     fn run(mut self, period: Duration, asked: &Receiver<Asked>) -> Result<(), CoreError> {
         let mut ticked = Instant::now();
         let mut looked = Instant::now();
+        let (mut read_back, mut believed) = (Instant::now(), BELIEVED);
         loop {
             let now = Instant::now();
-            if now.duration_since(ticked) >= period {
+            // Where nothing is left to the loop there are no periods.
+            let looped = self.core.is_looped();
+            if looped && now.duration_since(ticked) >= period {
                 let time = now.duration_since(ticked);
                 // From now, not from when it was due: after a pause there are no periods to make up for.
                 ticked = now;
                 let done = self.core.tick(time);
-                self.note(done);
+                self.status.trouble = done.err().map(|e| e.to_string());
                 self.status.ticks += 1;
                 self.status.tick_time = now.elapsed();
                 self.status.tick_times.count(self.status.tick_time);
@@ -212,12 +230,18 @@ impl<P: Plane> Turn<P> {
             }
             if now.duration_since(looked) >= LOOK {
                 looked = now;
-                match self.core.reconcile() {
-                    Ok(changes) => self.status.put_right += changes as u64,
-                    Err(error) => self.note(Err(error)),
+                if self.core.disturbed() || self.failed.is_some() || now.duration_since(read_back) >= believed {
+                    let began = Instant::now();
+                    let done = self.core.reconcile();
+                    self.status.put_right += *done.as_ref().unwrap_or(&0) as u64;
+                    self.failed = done.err().map(|e| e.to_string());
+                    read_back = Instant::now();
+                    believed = BELIEVED.max(began.elapsed().saturating_mul(PART));
                 }
             }
-            match asked.recv_timeout(period.saturating_sub(ticked.elapsed())) {
+            let rest = LOOK.saturating_sub(looked.elapsed());
+            let rest = if looped { rest.min(period.saturating_sub(ticked.elapsed())) } else { rest };
+            match asked.recv_timeout(rest) {
                 Ok(Asked::Reload(policy, tell)) => {
                     let _ = tell.send(self.core.reload(*policy));
                 }
@@ -226,12 +250,17 @@ impl<P: Plane> Turn<P> {
                 }
                 Ok(Asked::Status(tell)) => {
                     let pools = self.core.status();
-                    let notes = self.core.notes();
+                    let (notes, known) = (self.core.notes(), self.status.clone());
+                    let trouble = known.trouble.clone().or(self.failed.clone());
                     let status = match pools {
-                        Ok(pools) => Status { pools, notes, ..self.status.clone() },
-                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..self.status.clone() },
+                        Ok(pools) => Status { pools, notes, trouble, ..known },
+                        Err(e) => Status { notes, trouble: Some(e.to_string()), ..known },
                     };
                     let _ = tell.send(status);
+                }
+                Ok(Asked::Count(tell)) => {
+                    // What cannot be counted is told by whoever asks for the status.
+                    let _ = tell.send(self.core.count().unwrap_or_else(|_| Some(Vec::new())));
                 }
                 Ok(Asked::Stop(true)) => return self.core.undo(),
                 Ok(Asked::Stop(false)) | Err(RecvTimeoutError::Disconnected) => {
@@ -241,10 +270,6 @@ impl<P: Plane> Turn<P> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
-    }
-
-    fn note(&mut self, done: Result<(), CoreError>) {
-        self.status.trouble = done.err().map(|e| e.to_string());
     }
 }
 

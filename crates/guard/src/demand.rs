@@ -163,6 +163,7 @@ pub struct Breach {
 struct Member {
     last: Count,
     known: Known,
+    min_bps: u64,
     /// The look at which it was there.
     look: u64,
 }
@@ -198,7 +199,10 @@ impl Demand {
             for member in &pool.members {
                 // No name is copied for who was there before: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
-                    members.insert(member.name.clone(), Member { last: member.count, known: Known::default(), look });
+                    members.insert(member.name.clone(), {
+                        let (last, min_bps) = (member.count, member.min_effective_bps);
+                        Member { last, known: Known::default(), min_bps, look }
+                    });
                     continue;
                 };
                 if before.look == look {
@@ -206,6 +210,7 @@ impl Demand {
                     continue;
                 }
                 before.look = look;
+                before.min_bps = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
                 if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps, full) {
                     breaches.push(Breach {
@@ -248,6 +253,26 @@ impl Demand {
     /// Whether so much arrives at a pool's uplink as it takes; `None` where that is not counted.
     pub fn is_full(&self, pool: &PoolKey) -> Option<bool> {
         Some(self.arriving.get(pool)?.full)
+    }
+
+    /// Nothing has passed since the last look, nothing waits, and the same members are there; which breaches end with it.
+    pub fn rest(&mut self, at: Instant) -> Vec<Breach> {
+        let time = self.at.map_or(Duration::ZERO, |before| at.saturating_duration_since(before));
+        self.at = Some(at);
+        self.arriving.values_mut().for_each(|arriving| arriving.full = false);
+        let mut breaches = Vec::new();
+        for (pool, members) in &mut self.pools {
+            for (name, Member { last, known, min_bps, .. }) in members {
+                let ended_after = match known.count(*last, *last, time, *min_bps, false) {
+                    None => continue,
+                    Some(Turn::Begins) => None,
+                    Some(Turn::Ends(lasted)) => Some(lasted),
+                };
+                let (pool, member) = (pool.clone(), name.clone());
+                breaches.push(Breach { pool, member, min_bps: *min_bps, rate_bps: 0, ended_after });
+            }
+        }
+        breaches
     }
 
     /// Of a member; `None` of one that was not there at the last look.

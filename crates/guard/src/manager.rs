@@ -296,7 +296,7 @@ impl Manager {
     /// As [`Manager::apply`]; it is tried again when a speed changes once more.
     pub fn follow_links(&mut self) -> Result<bool, ManagerError> {
         // Each second: of a thousand links only those that matter.
-        let links = self.texts.0.links(&|name| self.read.loaded.policy.uplinks.contains_key(name));
+        let links = self.texts.0.links(Some(&self.uplinks()));
         if links == self.read.links {
             return Ok(false);
         }
@@ -317,12 +317,17 @@ impl Manager {
     /// # Errors
     /// When the loop has ended.
     pub fn count(&mut self) -> Result<Vec<Breach>, ManagerError> {
-        let status = self.daemon()?.status()?;
+        let counted = self.daemon()?.count()?;
+        // What others set over a guest's limits is put right whether anything comes or goes or not.
+        if self.groups.as_ref().is_some_and(|groups| groups.held() > 0 || !groups.status().is_empty()) {
+            self.group();
+        }
+        let Some(pools) = counted else { return Ok(self.demand.rest(Instant::now())) };
         if let Some(observation) = &mut self.observation {
-            let looked = observation.look(&self.found, &status.pools, &self.read.loaded.policy);
+            let looked = observation.look(&self.found, &pools, &self.read.loaded.policy);
             self.trouble = looked.err().map(|e| e.to_string()).or(self.trouble.take());
         }
-        Ok(self.demand.count(&status.pools, Instant::now()))
+        Ok(self.demand.count(&pools, Instant::now()))
     }
 
     /// What is known.

@@ -34,7 +34,7 @@ impl Texts for Files {
     fn files(&self) -> Result<Vec<(String, String)>, String> {
         Ok(vec![("guard.toml".into(), POLICY.into())])
     }
-    fn links(&self, _: &dyn Fn(&str) -> bool) -> Links {
+    fn links(&self, _: Option<&std::collections::BTreeSet<String>>) -> Links {
         Links::default()
     }
 }

@@ -25,6 +25,9 @@ fn tap(index: u32) -> Found {
     Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
 }
 
+/// Something is left to its loop.
+const HARD: &str = "min = \"40Mbit\"\nreserve = \"hard\"";
+
 fn start(text: &str) -> Result<Daemon, StartError> {
     let policy = policy(text);
     Daemon::start(Duration::from_millis(1), move || Core::start(Fake::new(Abilities::HTB), policy, vec![tap(1)]))
@@ -36,16 +39,19 @@ fn names(daemon: &Daemon) -> Vec<String> {
 
 #[test]
 fn it_answers_while_it_ticks_and_a_refusal_changes_nothing() {
-    let daemon = start(POLICY).unwrap();
+    let daemon = start(&POLICY.replace("min = \"40Mbit\"", HARD)).unwrap();
     assert_eq!(names(&daemon), ["host", "tap1", "default"]);
     daemon.see(vec![tap(1), tap(2)]).unwrap().unwrap();
     assert_eq!(names(&daemon), ["host", "tap1", "tap2", "default"]);
+    assert_eq!(daemon.count().unwrap().map(|pools| pools.len()), Some(1));
     let refused = daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", "max = \"1kbit\""))).unwrap().unwrap_err();
     assert!(matches!(refused, CoreError::Refused(_)), "{refused}");
     daemon.reload(policy(&POLICY.replace("40Mbit", "30Mbit"))).unwrap().unwrap();
     let status = daemon.status().unwrap();
     assert_eq!(status.pools[0].members[1].min_effective_bps, 30_000_000);
+    // Of this policy nothing is left to the loop; of the next one there is.
     let ticks = status.ticks;
+    daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", HARD))).unwrap().unwrap();
     let end = Instant::now() + Duration::from_secs(10);
     while daemon.status().unwrap().ticks == ticks {
         assert!(Instant::now() < end, "the loop stands still");

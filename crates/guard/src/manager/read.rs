@@ -1,5 +1,7 @@
 //! Reading a policy: from its files, the links of the host, and what was set over them.
 
+use std::collections::BTreeSet;
+
 use vmio_model::policy::{Links, Loaded, Policy};
 
 use super::ManagerError;
@@ -14,8 +16,8 @@ pub trait Texts: Send {
     /// # Errors
     /// Which file cannot be read, and why.
     fn files(&self) -> Result<Vec<(String, String)>, String>;
-    /// What the kernel knows of the links that are wanted, by name.
-    fn links(&self, wanted: &dyn Fn(&str) -> bool) -> Links;
+    /// What the kernel knows of the links of these names, or of all.
+    fn links(&self, names: Option<&BTreeSet<String>>) -> Links;
 }
 
 /// A policy with what it was read from.
@@ -30,7 +32,7 @@ pub(super) struct Read {
 
 /// As the files are now.
 pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
-    read(texts.files().map_err(ManagerError::Files)?, texts.links(&|_| true), over)
+    read(texts.files().map_err(ManagerError::Files)?, texts.links(None), over)
 }
 
 /// Of files that were read.

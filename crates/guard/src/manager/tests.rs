@@ -34,7 +34,7 @@ impl Texts for Files {
     fn files(&self) -> Result<Vec<(String, String)>, String> {
         Ok(vec![("guard.toml".into(), self.0.lock().unwrap().clone())])
     }
-    fn links(&self, _: &dyn Fn(&str) -> bool) -> Links {
+    fn links(&self, _: Option<&std::collections::BTreeSet<String>>) -> Links {
         Links { speeds: [("eth0".to_owned(), *self.1.lock().unwrap())].into(), ..Links::default() }
     }
 }

@@ -60,6 +60,15 @@ pub trait Plane {
     /// # Errors
     /// When a change fails, or what was written reads back otherwise.
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError>;
+    /// Whether somebody else may have changed what is in force since the last [`Plane::reconcile`], as far as that is to be had
+    /// for next to nothing.
+    fn disturbed(&mut self) -> bool {
+        true
+    }
+    /// Whether nothing has passed through a pool since the last [`Plane::counts`], and nothing waits: it would give the same.
+    fn still(&mut self, _pool: &PoolKey) -> bool {
+        false
+    }
     /// Sets what the loop found for a pool that is in force.
     ///
     /// # Errors
@@ -152,6 +161,12 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         (**self).reconcile(desired)
+    }
+    fn disturbed(&mut self) -> bool {
+        (**self).disturbed()
+    }
+    fn still(&mut self, pool: &PoolKey) -> bool {
+        (**self).still(pool)
     }
     fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
         (**self).adjust(pool, limits)

@@ -42,6 +42,10 @@ pub struct Behind {
 pub trait Guests: Send {
     /// Those that run now.
     fn look(&mut self) -> Vec<Behind>;
+    /// Whether more of them is awaited than the last look had.
+    fn awaits(&self) -> bool {
+        false
+    }
 }
 
 /// Those of this host, by the kinds and managers that `vmio scan` knows. Managers are asked only when a guest has come or
@@ -90,6 +94,10 @@ impl Guests for Here {
             }
         }
         guests.into_iter().map(|guest| behind(&node, guest, &mut self.known)).collect()
+    }
+
+    fn awaits(&self) -> bool {
+        self.asked.is_some()
     }
 }
 

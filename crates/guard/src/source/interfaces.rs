@@ -9,7 +9,7 @@ use vmio_model::policy::assign::Interface;
 
 use super::cards::Driven;
 use super::guests::Behind;
-use super::way::{Host, way};
+use super::way::{Host, Map};
 use crate::found::Found;
 use crate::planes::linux::functions::Function;
 use crate::planes::linux::links::Link;
@@ -34,16 +34,23 @@ pub fn found(
         let used = uplinks.contains(&link.device.name) || masters.contains(&index);
         !link.loopback && !used && !matches!(kind, "bridge" | "bond" | "team" | "ifb" | "vlan" | "vxlan")
     };
+    let mut map = Map::of(links, host);
+    // By the interface; of two that claim one the first has it.
+    let mut behind: BTreeMap<&str, (&Behind, &Nic)> = BTreeMap::new();
+    for (guest, nic) in guests.iter().flat_map(|guest| guest.nics.iter().map(move |nic| (guest, nic))) {
+        if let Some(name) = nic.interface.as_deref() {
+            behind.entry(name).or_insert((guest, nic));
+        }
+    }
     let mut all: Vec<Found> = Vec::new();
     for link in links.iter().filter(of_guest) {
         let (name, index) = (&link.device.name, link.device.index);
-        let own = |nic: &&Nic| nic.interface.as_deref() == Some(name);
-        let behind = guests.iter().find_map(|guest| Some((guest, guest.nics.iter().find(own)?)));
+        let behind = behind.get(name.as_str()).copied();
         let vms = behind.map(|(guest, _)| std::iter::once(&guest.name).chain(&guest.names).cloned().collect());
         // What the guest was given, or what stands at the other end.
         let given = behind.and_then(|(_, nic)| nic.place.target.clone()).filter(|mac| is_address(mac));
         let other_end = || addresses.get(&index).map(text);
-        let ways = roads.iter().map(|(name, uplink)| ((*name).to_owned(), way(links, host, index, *uplink)));
+        let ways = roads.iter().map(|(name, uplink)| ((*name).to_owned(), map.way(index, *uplink)));
         all.push(Found {
             interface: Interface {
                 index,

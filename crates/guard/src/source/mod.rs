@@ -24,9 +24,18 @@ pub mod way;
 pub use crate::found::Found;
 pub use guests::{Behind, Guests};
 
-/// How long what is there is taken for known without an event: addresses in containers, guests that start on taps
-/// that were there, and rules of a firewall are told by nobody.
+/// How long what is there is taken for known while things change: a guest's process and its manager's words come behind its
+/// tap.
 const LOOK: Duration = Duration::from_secs(1);
+/// Looks without a difference after which it is looked at less and less often,
+const SETTLED: u32 = 10;
+/// at last so seldom: addresses in containers and rules of a firewall are told by nobody.
+const SELDOM: Duration = Duration::from_secs(10);
+/// And no more often than costs a part of a processor's time: so many times what a look took, fewer while things change, up to
+const PART: u32 = 500;
+const CHANGING_PART: u32 = 20;
+/// this.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Events come in rows: an interface is made, renamed, made a port, brought up.
 const REST: Duration = Duration::from_millis(2);
 /// How often the thread looks whether it is to end.
@@ -47,6 +56,11 @@ impl Source {
     /// When the kernel gives no netlink socket.
     pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
         Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new() })
+    }
+
+    /// Whether something is awaited that is not told by an event.
+    fn awaits(&self) -> bool {
+        self.guests.awaits()
     }
 
     /// What is there now.
@@ -167,17 +181,18 @@ impl Watch {
                 }
             };
             let mut told = None;
-            let mut looked: Option<Instant> = None;
+            let mut pace = Pace::default();
             while !ended.load(Ordering::Relaxed) {
                 if told.is_some() {
                     // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
                     let found = source.glance(&uplinks);
                     uplinks = tell(found.map(|found| Seen { found, told }));
                 }
-                if told.is_some() || looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                if told.is_some() || pace.is_due() {
+                    let began = Instant::now();
                     let found = source.look(&uplinks);
+                    pace.looked(began.elapsed(), found.as_ref().ok(), told.is_some() || source.awaits());
                     uplinks = tell(found.map(|found| Seen { found, told }));
-                    looked = Some(Instant::now());
                 }
                 told = match events.wait(TURN) {
                     Ok(None) => None,
@@ -200,6 +215,37 @@ impl Watch {
     }
 }
 
+/// How often it is looked without an event.
+#[derive(Debug, Default)]
+struct Pace {
+    at: Option<Instant>,
+    rest: Duration,
+    /// Looks in a row without a difference.
+    same: u32,
+    last: Vec<Found>,
+}
+
+impl Pace {
+    fn is_due(&self) -> bool {
+        self.at.is_none_or(|at| at.elapsed() >= self.rest)
+    }
+
+    /// What a look took and saw; `stirs` where something is told or awaited.
+    fn looked(&mut self, took: Duration, found: Option<&Vec<Found>>, stirs: bool) {
+        let same = !stirs && found.is_some_and(|found| *found == self.last);
+        self.same = if same { self.same.saturating_add(1) } else { 0 };
+        if let Some(found) = found {
+            self.last.clone_from(found);
+        }
+        self.at = Some(Instant::now());
+        let (rest, part) = match self.same {
+            0..SETTLED => (LOOK, CHANGING_PART),
+            same => (LOOK.saturating_mul(same - SETTLED + 2).min(SELDOM), PART),
+        };
+        self.rest = rest.max(took.saturating_mul(part).min(LONGEST));
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
@@ -207,5 +253,39 @@ impl Drop for Watch {
             // One that panicked has said so.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmio_model::policy::assign::Interface;
+
+    #[test]
+    fn it_looks_often_while_things_change_and_seldom_when_they_do_not() {
+        let found = |index| vec![Found::from(Interface { index, ..Interface::default() })];
+        let (mut pace, took) = (Pace::default(), Duration::from_micros(300));
+        assert!(pace.is_due());
+        let rests = |pace: &mut Pace, looks: u32, index| -> Vec<u64> {
+            let rest = |_| {
+                pace.looked(took, Some(&found(index)), false);
+                pace.rest.as_secs()
+            };
+            (0..looks).map(rest).collect()
+        };
+        assert_eq!(rests(&mut pace, 20, 1), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10]);
+        assert_eq!(rests(&mut pace, 1, 2), [1], "another interface");
+        rests(&mut pace, 30, 2);
+        pace.looked(took, Some(&found(2)), true);
+        assert_eq!(pace.rest, LOOK, "an event, or a manager that is asked");
+        pace.looked(took, None, false);
+        assert_eq!(pace.rest, LOOK, "it failed");
+        // A look that takes long is not begun anew at once.
+        pace.looked(Duration::from_millis(100), Some(&found(2)), true);
+        assert_eq!(pace.rest, Duration::from_secs(2));
+        (0..30).for_each(|_| pace.looked(Duration::from_millis(100), Some(&found(2)), false));
+        assert_eq!(pace.rest, Duration::from_secs(50));
+        pace.looked(Duration::from_secs(5), Some(&found(2)), true);
+        assert_eq!(pace.rest, LONGEST);
     }
 }

@@ -40,38 +40,87 @@ impl Host {
     }
 }
 
-/// The way from an interface to an uplink, by indices.
-pub fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
-    let by_index: BTreeMap<u32, &Link> = links.iter().map(|link| (link.device.index, link)).collect();
-    let Some(master) = by_index.get(&interface).and_then(|link| by_index.get(&link.master?)) else {
-        // What is a port of nothing is routed, or not at all on the way to that uplink.
-        return Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
-    };
-    // From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
-    let (mut passed, mut next) = (BTreeSet::new(), vec![master.device.index]);
-    let mut bridge_netfilter = Some(false);
-    for _ in 0..STEPS {
-        let mut behind = Vec::new();
-        for index in std::mem::take(&mut next) {
-            let Some(bridge) = by_index.get(&index).filter(|_| passed.insert(index)) else { continue };
-            bridge_netfilter = match (bridge_netfilter, host.calls(bridge)) {
-                (Some(true), _) | (_, Some(true)) => Some(true),
-                (Some(false), Some(false)) => Some(false),
-                _ => None,
-            };
-            let leaves = links.iter().filter(|link| link.master == Some(index) || link.device.index == index);
-            for port in leaves.filter(|link| link.device.index != interface) {
-                if is_over(&by_index, port, uplink) {
-                    return Way { bridge_netfilter, routed: Some(false), card: None };
-                }
-                let other = port.tied_to.filter(|_| port.tied_in.is_none() && port.kind == "veth");
-                behind.extend(other.and_then(|other| by_index.get(&other)?.master));
+/// How the interfaces of a host hang together.
+pub struct Map<'a> {
+    by_index: BTreeMap<u32, &'a Link>,
+    /// By the index of what they are ports of.
+    ports: BTreeMap<u32, Vec<&'a Link>>,
+    host: &'a Host,
+    /// What was found of all that is a port of the same, for an uplink.
+    known: BTreeMap<(u32, u32), Way>,
+}
+
+impl<'a> Map<'a> {
+    /// Of these.
+    pub fn of(links: &'a [Link], host: &'a Host) -> Map<'a> {
+        let by_index = links.iter().map(|link| (link.device.index, link)).collect();
+        let mut ports: BTreeMap<u32, Vec<&Link>> = BTreeMap::new();
+        for link in links {
+            if let Some(master) = link.master {
+                ports.entry(master).or_default().push(link);
             }
         }
-        next = behind;
+        Map { by_index, ports, host, known: BTreeMap::new() }
     }
-    Way { bridge_netfilter, routed: Some(true), card: None }
+
+    /// The way from an interface to an uplink, by indices.
+    pub fn way(&mut self, interface: u32, uplink: u32) -> Way {
+        let Some(link) = self.by_index.get(&interface).copied() else { return NO_WAY };
+        let Some(master) = link.master.filter(|master| self.by_index.contains_key(master)) else {
+            // What is a port of nothing is routed, or not at all on the way to that uplink.
+            return NO_WAY;
+        };
+        if self.leads_on(link, uplink) {
+            return self.from(master, interface, uplink);
+        }
+        // A bridge with thousands of guests is followed once.
+        if let Some(way) = self.known.get(&(master, uplink)) {
+            return *way;
+        }
+        let way = self.from(master, interface, uplink);
+        self.known.insert((master, uplink), way);
+        way
+    }
+
+    /// Whether it makes a difference that a way does not lead over the interface itself.
+    fn leads_on(&self, link: &Link, uplink: u32) -> bool {
+        is_over(&self.by_index, link, uplink) || self.beyond(link).is_some()
+    }
+
+    /// The bridge at the other end of a pair that is here.
+    fn beyond(&self, port: &Link) -> Option<u32> {
+        let other = port.tied_to.filter(|_| port.tied_in.is_none() && port.kind == "veth");
+        other.and_then(|other| self.by_index.get(&other)?.master)
+    }
+
+    /// From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
+    fn from(&self, master: u32, interface: u32, uplink: u32) -> Way {
+        let (mut passed, mut next) = (BTreeSet::new(), vec![master]);
+        let mut bridge_netfilter = Some(false);
+        for _ in 0..STEPS {
+            let mut behind = Vec::new();
+            for index in std::mem::take(&mut next) {
+                let Some(bridge) = self.by_index.get(&index).filter(|_| passed.insert(index)) else { continue };
+                bridge_netfilter = match (bridge_netfilter, self.host.calls(bridge)) {
+                    (Some(true), _) | (_, Some(true)) => Some(true),
+                    (Some(false), Some(false)) => Some(false),
+                    _ => None,
+                };
+                let leaves = self.ports.get(&index).into_iter().flatten().chain([bridge]);
+                for port in leaves.filter(|link| link.device.index != interface) {
+                    if is_over(&self.by_index, port, uplink) {
+                        return Way { bridge_netfilter, routed: Some(false), card: None };
+                    }
+                    behind.extend(self.beyond(port));
+                }
+            }
+            next = behind;
+        }
+        Way { bridge_netfilter, routed: Some(true), card: None }
+    }
 }
+
+const NO_WAY: Way = Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
 
 /// Whether what leaves by a port leaves by the uplink: it is the uplink, a VLAN over it, or the bond that it is in.
 fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
@@ -93,6 +142,11 @@ fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
+        Map::of(links, host).way(interface, uplink)
+    }
+
     use crate::planes::linux::Device;
 
     fn link(index: u32, name: &str, kind: &str) -> Link {

@@ -116,7 +116,7 @@ fn functions(message: &Message<'_>) -> std::result::Result<BTreeMap<u32, Functio
             count: Count {
                 passed_bytes: counted(IFLA_VF_STATS_TX_BYTES),
                 dropped_packets: counted(IFLA_VF_STATS_TX_DROPPED),
-                waiting_bytes: 0,
+                ..Count::default()
             },
         };
         all.insert(number, function);

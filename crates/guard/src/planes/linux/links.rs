@@ -30,6 +30,9 @@ const IFLA_INFO_DATA: u16 = 2;
 /// IFLA_BR_NF_CALL_IPTABLES, _IP6TABLES, _ARPTABLES.
 const IFLA_BR_NF_CALLS: std::ops::RangeInclusive<u16> = 36..=38;
 const IFLA_TARGET_NETNSID: u16 = 46;
+const IFLA_EXT_MASK: u16 = 29;
+/// RTEXT_FILTER_SKIP_STATS: what the interface has counted is not asked for.
+const WITHOUT_COUNTERS: u32 = 8;
 const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_PID: u16 = 2;
@@ -138,7 +141,8 @@ pub fn received(netlink: &mut Netlink, index: u32) -> Result<Option<(u64, u64)>>
 /// # Errors
 /// When the kernel refuses.
 pub fn all(netlink: &mut Netlink) -> Result<Vec<Link>> {
-    let request = Request::new(RTM_GETLINK, flag::DUMP, &ifinfo(0, 0, 0), Attributes::new());
+    let attributes = Attributes::new().with_u32(IFLA_EXT_MASK, WITHOUT_COUNTERS);
+    let request = Request::new(RTM_GETLINK, flag::DUMP, &ifinfo(0, 0, 0), attributes);
     netlink.dump("list interfaces", &request, |m| link(m).map(Some))
 }
 

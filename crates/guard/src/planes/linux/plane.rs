@@ -12,6 +12,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use super::book::Book;
 use super::classifier::{Classifier, Leave, Tenant};
 use super::htb::{self, Numbers};
+use super::netlink::events::Events;
 use super::{Device, Error, Netlink, counters, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
 use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
@@ -19,11 +20,13 @@ use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 mod cards;
 mod hold;
 mod receive;
+mod rest;
 mod stage;
 mod sweep;
 
 use cards::Cards;
 use hold::Taps;
+use rest::{Counted, Unsure};
 use stage::Stage;
 use sweep::{Past, put};
 
@@ -46,6 +49,13 @@ pub struct Linux {
     pools: BTreeMap<PoolKey, Told>,
     taps: Taps,
     cards: Cards,
+    /// Since the first pool is in force.
+    events: Option<Events>,
+    unsure: Unsure,
+    /// Interfaces that are there, by index, as of this reconciliation.
+    there: BTreeMap<u32, String>,
+    /// Interfaces whose changes matter besides those in pools.
+    beside: BTreeSet<u32>,
 }
 
 /// A pool that is in force.
@@ -71,6 +81,8 @@ struct Told {
     tenants: BTreeMap<Device, Tenant>,
     /// By number.
     tallies: BTreeMap<u16, Tally>,
+    /// What it counted last, since it was last reconciled.
+    counted: Option<Counted>,
 }
 
 /// Counters of a member beyond the kernel's 32 bits.
@@ -105,7 +117,9 @@ impl Linux {
         let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
         let taps = Taps::new(options.keeper.clone(), past.book.namespace());
         let (takeover, pools) = (options.takeover, BTreeMap::new());
-        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps, cards: Cards::default() })
+        let (events, there, beside, cards) = Default::default();
+        let unsure = Unsure::new();
+        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps, cards, events, unsure, there, beside })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -159,6 +173,7 @@ impl Linux {
             tallies,
             order,
             tenants,
+            counted: None,
         };
         self.pools.insert(pool.key.clone(), told);
         done.map(|()| changes).map_err(PlaneError::from)
@@ -190,23 +205,30 @@ impl Linux {
         let mut there = BTreeSet::new();
         for (seat, interface) in seats.iter().filter_map(|s| Some((s, s.interface.as_ref()?))) {
             // One that has gone meanwhile sends nothing; the next look leaves it out.
-            let Some(link) = links::look(&mut self.netlink, &interface.name)? else { continue };
-            if link.device.index != interface.index {
+            if self.there.get(&interface.index) != Some(&interface.name) {
                 continue;
             }
+            let device = Device { index: interface.index, name: interface.name.clone() };
             let tenant = Tenant {
                 class: htb::classid(seat.number),
                 address: interface.macs.first().and_then(|mac| address(mac)),
                 redirect: through,
                 framing,
             };
-            there.insert(link.device.clone());
             let classifier = self.past.loaded(&mut self.classifier)?;
-            if tenants.get(&link.device) == Some(&tenant) && classifier.is_attached(&link.device) {
+            if tenants.get(&device) == Some(&tenant) && classifier.is_kept(&device, !self.unsure.of(device.index)) {
+                there.insert(device);
                 continue;
             }
-            classifier.attach(&mut self.netlink, &link.device, &tenant)?;
-            tenants.insert(link.device, tenant);
+            if let Err(error) = classifier.attach(&mut self.netlink, &device, &tenant) {
+                // Of many some go while the others are attached.
+                if links::look(&mut self.netlink, &device.name)?.is_none_or(|link| link.device != device) {
+                    continue;
+                }
+                return Err(error);
+            }
+            tenants.insert(device.clone(), tenant);
+            there.insert(device);
             changes += 1;
         }
         let gone: Vec<Device> = tenants.keys().filter(|device| !there.contains(device)).cloned().collect();
@@ -266,6 +288,7 @@ impl Plane for Linux {
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.begin_past(!desired.pools.is_empty())?;
         self.past.book.number(desired)?;
+        self.listen(desired)?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
             self.pools.keys().filter(|key| !desired.pools.iter().any(|p| p.key == **key)).cloned().collect();
@@ -278,6 +301,7 @@ impl Plane for Linux {
         changes += self.settle()?;
         changes += self.cards(desired)?;
         self.taps.hold(desired)?;
+        self.unsure.end();
         if desired.pools.is_empty() {
             self.past.book.end()?;
         }
@@ -303,7 +327,21 @@ impl Plane for Linux {
         self.adjust_behind(pool, limits)
     }
 
+    fn disturbed(&mut self) -> bool {
+        self.is_disturbed()
+    }
+
+    fn still(&mut self, pool: &PoolKey) -> bool {
+        self.is_still(pool)
+    }
+
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        if self.is_still(pool)
+            && let Some(counted) = &self.told(pool)?.counted
+        {
+            return Ok(counted.counts.clone());
+        }
+        let began = self.hush(pool)?;
         let arrived = self.came_in(pool);
         let told = self.told(pool)?;
         let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
@@ -329,7 +367,9 @@ impl Plane for Linux {
                 arrived_bytes: arrived.get(number).copied(),
             }
         };
-        Ok(told.order.iter().map(count).collect())
+        let counts: Vec<Count> = told.order.iter().map(count).collect();
+        told.counted = Some(Counted::now(counts.clone(), began));
+        Ok(counts)
     }
 
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {

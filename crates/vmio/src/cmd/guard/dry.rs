@@ -18,7 +18,7 @@ use crate::report::format::count;
 use crate::term;
 
 pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, context: &Context) -> Outcome {
-    let policy = accepted(read(config, &links::known(&|_| true))?)?;
+    let policy = accepted(read(config, &links::known(None))?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
     let refused = |e: vmio_model::policy::compile::Refusal| {

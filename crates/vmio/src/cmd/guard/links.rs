@@ -1,20 +1,25 @@
 //! What the kernel knows of links, for uplinks that do not write it: their speeds are capacities, and on a physical
 //! port a frame counts with preamble and gap.
 
+use std::collections::BTreeSet;
+
 use vmio_model::policy::Links;
 use vmio_model::policy::units::MAX_RATE;
 use vmio_node::Local;
 use vmio_node::linux::net::Interfaces;
 
-/// What the kernel of this host knows of the links that are wanted, by name.
-pub fn known(wanted: &dyn Fn(&str) -> bool) -> Links {
-    of(&Interfaces::here(&Local::new()), wanted)
+/// What the kernel of this host knows of the links of these names, or of all.
+pub fn known(names: Option<&BTreeSet<String>>) -> Links {
+    of(&Interfaces::here(&Local::new()), names)
 }
 
 /// Speeds in bit/s.
-fn of(all: &Interfaces<'_>, wanted: &dyn Fn(&str) -> bool) -> Links {
-    let mut names = all.names().unwrap_or_default();
-    names.retain(|name| wanted(name));
+fn of(all: &Interfaces<'_>, names: Option<&BTreeSet<String>>) -> Links {
+    let names: Vec<String> = match names {
+        // There may be thousands of others.
+        Some(names) => names.iter().filter(|name| all.has_interface(name)).cloned().collect(),
+        None => all.names().unwrap_or_default(),
+    };
     let speed = |name: &String| Some((name.clone(), all.speed_bps(name)?.min(MAX_RATE)));
     Links {
         speeds: names.iter().filter_map(speed).collect(),
@@ -31,7 +36,7 @@ mod tests {
     use super::*;
 
     fn under(root: &Path) -> Links {
-        of(&Interfaces::shown_at(&Local::new(), root), &|_| true)
+        of(&Interfaces::shown_at(&Local::new(), root), None)
     }
 
     #[test]

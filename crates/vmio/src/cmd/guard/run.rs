@@ -1,5 +1,6 @@
 //! `vmio guard run`: the daemon.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -101,8 +102,8 @@ impl Texts for Files {
         files::read(&self.0).map_err(|e| format!("{e:#}"))
     }
 
-    fn links(&self, wanted: &dyn Fn(&str) -> bool) -> Links {
-        links::known(wanted)
+    fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
+        links::known(names)
     }
 }
 
@@ -118,8 +119,8 @@ impl Texts for Anybody {
         Ok(vec![("--uplink".to_owned(), policy)])
     }
 
-    fn links(&self, wanted: &dyn Fn(&str) -> bool) -> Links {
-        let mut links = links::known(wanted);
+    fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
+        let mut links = links::known(names);
         // Most virtual links have no speed; a policy needs a capacity.
         links.speeds.entry(self.0.clone()).or_insert(NO_SPEED);
         links
@@ -147,7 +148,7 @@ fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> 
         let failure = Failure::new(Exit::Usage, format!("there is no interface {uplink}"));
         return Err(failure.help("`ip link` lists those that are there").into());
     }
-    if !links::known(&|name| name == uplink).speeds.contains_key(uplink) {
+    if !links::known(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
         let shown = vmio_model::policy::units::show_rate(NO_SPEED);
         term::note(&format!("{uplink} does not tell its speed: {shown} is taken; correct it in what is proposed"));
     }

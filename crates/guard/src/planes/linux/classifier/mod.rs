@@ -250,6 +250,24 @@ impl Classifier {
         self.attached.get(&device.index).is_some_and(|entry| entry.attached.is_there(&self.bond))
     }
 
+    /// As [`Classifier::is_attached`]; where it is sure that nobody took a filter off, only links are looked at.
+    pub(super) fn is_kept(&self, device: &Device, sure: bool) -> bool {
+        let by_filter = |entry: &Entry| entry.attached.way() == Way::Clsact;
+        (sure && self.attached.get(&device.index).is_some_and(by_filter)) || self.is_attached(device)
+    }
+
+    /// Whether it was attached to the guest's interface of that index, as far as is known without looking.
+    pub(super) fn is_at(&self, index: u32) -> bool {
+        self.attached.contains_key(&index)
+    }
+
+    /// Whether all that is attached by links still is. Of filters that somebody takes off the kernel tells, of links it does not.
+    pub(super) fn links_hold(&self) -> bool {
+        let all =
+            self.attached.values().map(|e| &e.attached).chain(self.uplinks.values().map(|(_, attached)| attached));
+        all.filter(|attached| attached.way() == Way::Tcx).all(|attached| attached.is_there(&self.bond))
+    }
+
     /// What was counted at an interface since it was attached; `None` where it is not. No system call.
     pub fn counts(&self, device: &Device) -> Option<Counts> {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))

@@ -40,7 +40,7 @@ fn what_leaves_is_told_apart_as_the_program_reads_it() {
     let words = |told: Leave| told.encode().chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect();
     let (with, without): (Vec<u32>, Vec<u32>) =
         (words(Leave { host: 0x7a00_0002, stage: Some((0x7a00_0004, 9)) }), words(Leave { host: 7, stage: None }));
-    assert_eq!((with, without), (vec![0x7a00_0002, 0x7a00_0004, 9], vec![7, 0, 0]));
+    assert_eq!((with, without), (vec![0x7a00_0002, 0x7a00_0004, 9, 0], vec![7, 0, 0, 0]));
 }
 
 #[test]
@@ -51,6 +51,6 @@ fn a_destination_is_laid_out_as_the_program_looks_it_up() {
     assert_ne!(key, uplink::destination(0x0102_0305, [2, 0, 0, 0, 0, 9]), "another uplink");
     let told = Receive { host: 0x7a00_0002, other: 0x7a00_0003, through: 12, classes: BTreeMap::new() };
     let words = |way| told.encode(way).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
-    assert_eq!(words(Way::Tcx), [0x7a00_0002, 0x7a00_0003, 12]);
+    assert_eq!(words(Way::Tcx), [0x7a00_0002, 0x7a00_0003, 12, 0]);
     assert_eq!(words(Way::Clsact)[2], 0, "at clsact a filter leads to the IFB");
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::{ErrorKind, MapCore};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags};
+use vmio_model::policy::Direction;
 
 use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, Point, loudly};
@@ -13,9 +14,11 @@ use super::{Classifier, Way, map};
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;
 /// Bytes of `struct leaver`.
-pub(super) const LEAVER: usize = 12;
+pub(super) const LEAVER: usize = 16;
 /// Bytes of `struct receiver`.
-pub(super) const RECEIVER: usize = 12;
+pub(super) const RECEIVER: usize = 16;
+/// Where both say whether something has passed.
+const STIRRED: usize = 12;
 /// Bytes of `struct destination`.
 pub(super) const DESTINATION: usize = 12;
 
@@ -75,6 +78,14 @@ pub(super) fn destination(uplink: u32, address: [u8; 6]) -> [u8; DESTINATION] {
     bytes
 }
 
+/// The map that has what a program at an uplink was told.
+fn told_in(direction: Direction) -> &'static str {
+    match direction {
+        Direction::GuestTx => "uplinks",
+        Direction::GuestRx => "receivers",
+    }
+}
+
 impl Classifier {
     /// Says which classes packets are of that leave by an uplink, and attaches the program there that tells the host's own
     /// from what came in somewhere; whether it had to be attached.
@@ -100,6 +111,23 @@ impl Classifier {
             self.hang(netlink, device, way, Point::Leaves)?;
         }
         Ok(!there)
+    }
+
+    /// Whether something has passed an uplink in that direction since [`Classifier::hush`]; also where nothing is told of it.
+    pub fn has_stirred(&self, device: &Device, direction: Direction) -> bool {
+        let told = map(&self.object, told_in(direction)).lookup(&device.index.to_ne_bytes(), MapFlags::ANY);
+        told.ok().flatten().is_none_or(|told| told.get(STIRRED..).is_none_or(|word| word.iter().any(|b| *b != 0)))
+    }
+
+    /// From now on [`Classifier::has_stirred`] tells of what passes. A packet that passes right now may go unseen.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn hush(&self, device: &Device, direction: Direction) -> Result<()> {
+        let (name, key) = (told_in(direction), device.index.to_ne_bytes());
+        let Ok(Some(mut told)) = map(&self.object, name).lookup(&key, MapFlags::ANY) else { return Ok(()) };
+        told.get_mut(STIRRED..).into_iter().flatten().for_each(|byte| *byte = 0);
+        self.update(device, name, &key, &told)
     }
 
     /// Takes it off an uplink; `false` where it was not there.

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_recv_buffer_size, set_socket_timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recvfrom, sendto, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, getsockname, recvfrom, sendto, socket_with,
+};
 
 use super::{Error, Result};
 use wire::{DONE, ERROR, Malformed, Message, OVERRUN, Request, flag};
@@ -83,6 +85,13 @@ impl Netlink {
             }
         }
         Ok(Self { socket, sequence: 0, changes: 0, buffer: vec![0; DATAGRAM] })
+    }
+
+    /// The number that the kernel has given this socket.
+    pub(super) fn port(&self) -> Result<u32> {
+        let address = getsockname(&self.socket).and_then(SocketAddrNetlink::try_from);
+        let failed = |e: rustix::io::Errno| refused("see a netlink socket's number", e.raw_os_error(), String::new());
+        address.map(|address| address.pid()).map_err(failed)
     }
 
     /// How many requests that change something were sent so far.

@@ -41,6 +41,7 @@ impl Linux {
             tallies: self.pools.get(&pool.key).map(|told| told.tallies.clone()).unwrap_or_default(),
             order,
             tenants: BTreeMap::new(),
+            counted: None,
         };
         self.pools.insert(pool.key.clone(), told);
         let applied = put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, self.takeover)?;
@@ -71,6 +72,7 @@ impl Linux {
     /// The uplink's, and that of the bridge, bond or switch that it is a port of.
     fn own_addresses(&mut self, uplink: &Device) -> Result<Vec<[u8; 6]>, Error> {
         let Some(link) = links::look(&mut self.netlink, &uplink.name)? else { return Ok(Vec::new()) };
+        self.beside.extend(link.master);
         let master = match link.master {
             Some(index) => links::by_index(&mut self.netlink, index)?,
             None => None,

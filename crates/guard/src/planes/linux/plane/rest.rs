@@ -1,0 +1,146 @@
+//! What need not be read again. What is in force is read back when the kernel tells that somebody changed something near
+//! it; of a force-detached TCX link it tells nothing, so the few that there are are looked at. What classes have counted is read
+//! when the program at the uplink has seen a packet since.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use super::super::classifier::Classifier;
+use super::super::links;
+use super::super::netlink::events::Events;
+use super::{Device, Error, Linux, Told};
+use crate::desired::{Desired, PoolKey};
+use crate::planes::Count;
+
+/// Counters are read again after so long though nothing seems to have passed: others' programs may have packets pass by ours.
+const FRESH: Duration = Duration::from_secs(5);
+/// And no more often than costs a part of a processor's time: so many times what reading them takes.
+const PART: u32 = 500;
+
+/// What was counted last.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) counts: Vec<Count>,
+    at: Instant,
+    took: Duration,
+    /// Packets of all members at their interfaces, of a stage: those from guest to guest never reach the uplink.
+    arrived: u64,
+}
+
+/// How long filters of clsact are believed to be there without being asked for one by one.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// What others may have changed since all was read back.
+#[derive(Debug)]
+pub(super) struct Unsure {
+    /// Guests' interfaces, by index.
+    at: BTreeSet<u32>,
+    /// Anything anywhere.
+    all: bool,
+    /// When all was asked for last, and how long it is believed.
+    asked: Instant,
+    believed: Duration,
+}
+
+impl Unsure {
+    pub(super) fn new() -> Unsure {
+        Unsure { at: BTreeSet::new(), all: true, asked: Instant::now(), believed: BELIEVED }
+    }
+
+    pub(super) fn of(&self, index: u32) -> bool {
+        self.all || self.at.contains(&index)
+    }
+
+    /// All that was unsure was looked at.
+    pub(super) fn end(&mut self) {
+        if std::mem::take(&mut self.all) {
+            self.believed = BELIEVED.max(self.asked.elapsed().saturating_mul(PART));
+            self.asked = Instant::now();
+        }
+        self.at.clear();
+    }
+}
+
+impl Linux {
+    /// Before anything is read back: what is told from here on may have happened later. And which interfaces there are.
+    pub(super) fn listen(&mut self, desired: &Desired) -> Result<(), Error> {
+        self.hear();
+        if self.events.is_none() && !desired.pools.is_empty() {
+            // Without it all is read back each time.
+            self.events = Events::of_others(&self.netlink).ok();
+            self.unsure.all = true;
+        }
+        if self.unsure.all || self.unsure.asked.elapsed() >= self.unsure.believed {
+            (self.unsure.all, self.unsure.asked) = (true, Instant::now());
+        }
+        self.beside.clear();
+        self.there.clear();
+        if desired.pools.iter().any(|pool| pool.seats.iter().any(|seat| seat.interface.is_some())) {
+            let all = links::all(&mut self.netlink)?;
+            self.there = all.into_iter().map(|link| (link.device.index, link.device.name)).collect();
+        }
+        Ok(())
+    }
+
+    /// Whether what is in force may have been changed by others.
+    pub(super) fn is_disturbed(&mut self) -> bool {
+        self.hear() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
+    }
+
+    /// What the kernel has told meanwhile; whether it matters here.
+    fn hear(&mut self) -> bool {
+        let Some(events) = &mut self.events else {
+            self.unsure.all = true;
+            return !self.pools.is_empty();
+        };
+        let (pools, beside, classifier) = (&self.pools, &self.beside, self.classifier.as_ref());
+        let (unsure, mut ours) = (&mut self.unsure, false);
+        let lost = events.any(|index| {
+            let guests = classifier.is_some_and(|classifier| classifier.is_at(index));
+            if guests {
+                unsure.at.insert(index);
+            }
+            let pool = |told: &Told| told.uplink.index == index || told.at.index == index;
+            ours |= guests || beside.contains(&index) || pools.values().any(pool);
+            false
+        });
+        unsure.all |= lost.unwrap_or(true);
+        unsure.all || ours
+    }
+
+    /// Whether counting would give what it gave last.
+    pub(super) fn is_still(&self, key: &PoolKey) -> bool {
+        let (Some(told), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return false };
+        let Some(counted) = &told.counted else { return false };
+        counted.at.elapsed() < FRESH.max(counted.took.saturating_mul(PART))
+            && counted.counts.iter().all(|count| count.waiting_bytes == 0)
+            && told.stage.as_ref().is_none_or(|stage| stage.behind.waiting_bytes == 0)
+            && !classifier.has_stirred(&told.uplink, key.direction)
+            && arrived(told, classifier) == counted.arrived
+    }
+
+    /// Before counting: what passes from here on is told. It gives the time, and what arrived so far.
+    pub(super) fn hush(&self, key: &PoolKey) -> Result<(Instant, u64), Error> {
+        let at = Instant::now();
+        let (Some(told), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return Ok((at, 0)) };
+        if classifier.has_stirred(&told.uplink, key.direction) {
+            classifier.hush(&told.uplink, key.direction)?;
+        }
+        Ok((at, arrived(told, classifier)))
+    }
+}
+
+impl Counted {
+    /// As it is now, with what [`Linux::hush`] gave before.
+    pub(super) fn now(counts: Vec<Count>, (at, arrived): (Instant, u64)) -> Counted {
+        Counted { counts, at, took: at.elapsed(), arrived }
+    }
+}
+
+fn arrived(told: &Told, classifier: &Classifier) -> u64 {
+    if told.stage.is_none() {
+        return 0;
+    }
+    let packets = |device: &Device| classifier.counts(device).map_or(0, |counts| counts.packets);
+    told.tenants.keys().map(packets).fold(0, u64::wrapping_add)
+}
