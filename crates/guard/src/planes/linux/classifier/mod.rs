@@ -258,7 +258,8 @@ impl Classifier {
 
     /// Whether all that is attached by links still is. Of filters that somebody takes off the kernel tells, of links it does not.
     pub(super) fn links_hold(&self) -> bool {
-        let all = self.attached.values().map(|e| &e.attached).chain(self.uplinks.values().map(|(_, attached)| attached));
+        let all =
+            self.attached.values().map(|e| &e.attached).chain(self.uplinks.values().map(|(_, attached)| attached));
         all.filter(|attached| attached.way() == Way::Tcx).all(|attached| attached.is_there(&self.bond))
     }
 
