@@ -217,6 +217,9 @@ impl<P: Plane> Turn<P> {
             let now = Instant::now();
             // Where nothing is left to the loop there are no periods.
             let looped = self.core.is_looped();
+            if !looped {
+                self.status.trouble = None;
+            }
             if looped && now.duration_since(ticked) >= period {
                 let time = now.duration_since(ticked);
                 // From now, not from when it was due: after a pause there are no periods to make up for.

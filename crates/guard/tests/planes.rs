@@ -15,6 +15,7 @@ mod root_ifb;
 mod root_plane;
 mod root_receive;
 mod root_receive_undo;
+mod root_rest;
 mod root_shares;
 mod root_stage;
 mod root_takeover;

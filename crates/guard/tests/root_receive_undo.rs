@@ -74,7 +74,7 @@ fn what_somebody_takes_off_of_receiving_is_put_back_behind_filters_of_others() {
 
 /// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false` where there
 /// is no such link, as before Linux 6.6.
-fn detach_program(bed: &Bed) -> bool {
+pub fn detach_program(bed: &Bed) -> bool {
     let at_uplink = |info: &LinkInfo| {
         matches!(&info.info, LinkTypeInfo::Tcx(t) if t.ifindex == bed.uplink.index
             && matches!(t.attach_type, ProgramAttachType::TcxIngress))

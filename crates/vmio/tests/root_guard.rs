@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::help::schema::fits;
 
-const POLICY: &str = r#"[uplink.u0]
+pub const POLICY: &str = r#"[uplink.u0]
 capacity = "100Mbit"
 [class.gold]
 min = "40Mbit"
@@ -24,13 +24,13 @@ class = "gold"
 rx_class = "gold"
 "#;
 
-struct Bed {
+pub struct Bed {
     dir: tempfile::TempDir,
 }
 
 impl Bed {
     /// Runs this with a bed, in a network namespace of its own.
-    fn with(work: impl FnOnce(&Bed) + Send) {
+    pub fn with(work: impl FnOnce(&Bed) + Send) {
         let run = || {
             // SAFETY: a network namespace alone: no memory, descriptors or file system is unshared.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
@@ -59,7 +59,7 @@ impl Bed {
         self.dir.path().join("guard.toml")
     }
 
-    fn write(&self, text: &str) {
+    pub fn write(&self, text: &str) {
         fs::write(self.policy(), text).unwrap();
     }
 
@@ -69,11 +69,11 @@ impl Bed {
         command
     }
 
-    fn vmio(&self, args: &[&str]) -> Output {
+    pub fn vmio(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    fn ends(&self, args: &[&str], code: i32) -> (String, String) {
+    pub fn ends(&self, args: &[&str], code: i32) -> (String, String) {
         let output = self.vmio(args);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
@@ -88,34 +88,38 @@ impl Bed {
     }
 
     /// Members of what guests send, with their minima in Mbit/s.
-    fn members(&self) -> Vec<(String, u64)> {
+    pub fn members(&self) -> Vec<(String, u64)> {
         let status = self.status();
         let members = status["pools"][0]["members"].as_array().unwrap().clone();
         let min = |m: &Value| m["min_effective_bps"].as_u64().unwrap() / 1_000_000;
         members.iter().map(|m| (m["name"].as_str().unwrap().to_owned(), min(m))).collect()
     }
 
-    fn run(&self) -> Daemon {
+    pub fn run(&self) -> Daemon {
         self.run_with(&[])
     }
 
     fn run_with(&self, args: &[&str]) -> Daemon {
+        let daemon = self.start(args);
+        until("the daemon answers", || self.vmio(&["guard", "status"]).status.success());
+        daemon
+    }
+
+    /// Does not wait for it.
+    pub fn start(&self, args: &[&str]) -> Daemon {
         let policy = self.policy();
         let mut command = self.command(&["guard", "run", "--config", policy.to_str().unwrap()]);
         let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().unwrap();
-        let daemon = Daemon(Some(child));
-        until("the daemon answers", || self.vmio(&["guard", "status"]).status.success());
-        daemon
+        Daemon(Some(command.spawn().unwrap()))
     }
 }
 
 /// Ended with the test, whatever becomes of that.
-struct Daemon(Option<Child>);
+pub struct Daemon(Option<Child>);
 
 impl Daemon {
     /// Its exit code, and what it said.
-    fn end(self, signal: Option<Signal>) -> (Option<i32>, String) {
+    pub fn end(self, signal: Option<Signal>) -> (Option<i32>, String) {
         let (code, _, said) = self.end_with(signal);
         (code, said)
     }
@@ -147,7 +151,7 @@ fn ip(line: &str) {
 }
 
 /// All queues, filters and interfaces of the namespace, counters apart.
-fn host() -> String {
+pub fn host() -> String {
     let said = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         assert!(output.status.success(), "{program} {args:?}");

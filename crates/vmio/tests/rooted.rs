@@ -9,6 +9,7 @@ mod root_budget;
 mod root_device;
 mod root_faults;
 mod root_guard;
+mod root_guard_churn;
 mod root_hostile_place;
 mod root_package;
 mod root_places;

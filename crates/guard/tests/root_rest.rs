@@ -1,0 +1,143 @@
+//! What the guard does not do where nothing happens: nothing is read back that nobody changed, and nothing counted that did not
+//! pass. And that it does both where something happened.
+
+#![allow(clippy::unwrap_used)]
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::bed::{Bed, bed, ready, send};
+use crate::common::state::State;
+use crate::common::{apart, apart_with_bpffs, run, until};
+use crate::root_plane::{interfaces, policy, tx};
+use crate::root_receive::LIMITED;
+use crate::root_receive_undo::detach_program;
+use crate::root_takeover::start;
+use vmio_guard::core::Core;
+use vmio_guard::planes::linux::{Linux, links};
+
+const PERIOD: Duration = Duration::from_millis(10);
+const HARD: &str = "\
+[uplink.u0]
+capacity = \"100Mbit\"
+[class.gold]
+min = \"40Mbit\"
+reserve = \"hard\"
+[class.rest]
+[[interface]]
+match = { name = \"t1\" }
+class = \"gold\"
+[[interface]]
+match = { name = \"t2\" }
+class = \"rest\"
+";
+
+/// New links go on for a moment.
+fn rests(core: &mut Core<Linux>) {
+    let mut quiet = 0;
+    until("nothing is told", || {
+        if core.disturbed() {
+            quiet = 0;
+            assert_eq!(core.reconcile().unwrap(), 0);
+        }
+        quiet += 1;
+        thread::sleep(PERIOD);
+        quiet > 20
+    });
+}
+
+fn told_and_put_right(pinned: bool) {
+    apart_with_bpffs(pinned, || {
+        let mut bed = bed(2);
+        let ledger = tempfile::tempdir().unwrap();
+        let mut core = start(&bed, ledger.path(), LIMITED);
+        let ifb = links::all(&mut bed.netlink).unwrap().into_iter().find(|link| link.kind == "ifb").unwrap();
+        let mut taken = vec![
+            "tc qdisc del dev u0 root".to_owned(),
+            "tc class change dev u0 parent 7a00:1 classid 7a00:10 htb rate 9mbit ceil 9mbit".to_owned(),
+            format!("ip link del {}", ifb.device),
+        ];
+        let by_filters = State::now().filters("handle 0x766d69") > 0;
+        if by_filters {
+            taken.push("tc filter del dev t1 ingress".to_owned());
+            taken.push("tc qdisc del dev t2 clsact".to_owned());
+        }
+        for line in &taken {
+            rests(&mut core);
+            run(&[line]);
+            assert!(core.disturbed(), "{line}");
+            assert!(core.reconcile().unwrap() > 0, "{line}");
+            assert_eq!(core.reconcile().unwrap(), 0, "{line}");
+        }
+        rests(&mut core);
+        // Of this the kernel tells nobody.
+        if !by_filters {
+            assert!(detach_program(&bed));
+            assert!(core.disturbed());
+            assert!(core.reconcile().unwrap() > 0);
+            rests(&mut core);
+        }
+        core.undo().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn what_somebody_changes_is_told_with_pins() {
+    told_and_put_right(true);
+}
+
+#[test]
+#[ignore = "root"]
+fn what_somebody_changes_is_told_by_clsact() {
+    told_and_put_right(false);
+}
+
+fn root(core: &mut Core<Linux>) -> u64 {
+    thread::sleep(PERIOD);
+    core.tick(PERIOD).unwrap();
+    core.in_force(&tx()).unwrap().root
+}
+
+fn passed(core: &mut Core<Linux>) -> Option<u64> {
+    let pools = core.count().unwrap()?;
+    Some(pools[0].members.iter().map(|member| member.count.passed_bytes).sum())
+}
+
+fn sends(bed: &Bed, tenant: usize) {
+    bed.tenants[tenant].namespace.inside(|| send(50));
+}
+
+#[test]
+#[ignore = "root"]
+fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
+    apart(|| {
+        let mut bed = bed(2);
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(HARD), interfaces(&bed)).unwrap();
+        ready(&mut bed, 16);
+        // Longer than what the loop remembers. Neighbours may be asked for meanwhile.
+        for _ in 0..150 {
+            root(&mut core);
+        }
+        until("the loop rests", || root(&mut core) == 60_000_000);
+        until("nothing passes", || core.count().unwrap().is_none());
+        let before = core.status().unwrap()[0].members.iter().map(|member| member.count.passed_bytes).sum::<u64>();
+        // Sooner than counters are read anyway.
+        sends(&bed, 1);
+        until("it is counted", || passed(&mut core).is_some_and(|now| now >= before + 50 * 400));
+        until("nothing passes", || core.count().unwrap().is_none());
+        until("the reserve is given back while it is used", || {
+            sends(&bed, 0);
+            root(&mut core) > 60_000_000
+        });
+        // What the loop itself has changed is not told as another's.
+        until("the reserve is kept again", || root(&mut core) == 60_000_000);
+        rests(&mut core);
+        for _ in 0..20 {
+            sends(&bed, 0);
+            root(&mut core);
+        }
+        assert!(!core.disturbed());
+        core.undo().unwrap();
+    });
+}
