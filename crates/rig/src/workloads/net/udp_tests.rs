@@ -11,7 +11,7 @@ use vmio_node::{Exec, Fake, Node};
 use super::*;
 use crate::workloads::At;
 
-const STREAM: Udp = Udp { rate_bits: 10_000_000, bytes: 1250, waits: false };
+const STREAM: Udp = Udp { rate_bits: 10_000_000, steps: Vec::new(), bytes: 1250, frames: false, waits: false };
 
 /// 2 s of it, all on time.
 fn sent() -> SendReport {
