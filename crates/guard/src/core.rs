@@ -103,9 +103,15 @@ struct Running {
     looked: bool,
 }
 
+/// A full Ethernet frame: a period's measure of packets that are segmented late cannot tell less apart, and one that was
+/// dropped counts as this where nobody knows how long it was.
+const PACKET_BYTES: u64 = 1514;
+
 /// The core.
 pub struct Core<P> {
     plane: P,
+    /// Who sets the limits.
+    allocator: Allocator,
     policy: Policy,
     interfaces: Vec<Found>,
     numbers: Numbers,
@@ -120,10 +126,24 @@ impl<P: Plane> Core<P> {
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
-    pub fn start(mut plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+    pub fn start(plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+        Core::start_by(Allocator::Exact, plane, policy, interfaces)
+    }
+
+    /// As [`Core::start`], with limits by this allocator.
+    ///
+    /// # Errors
+    /// As [`Core::start`].
+    pub fn start_by(
+        allocator: Allocator,
+        mut plane: P,
+        policy: Policy,
+        interfaces: Vec<Found>,
+    ) -> Result<Core<P>, CoreError> {
         let inherited = plane.inherits()?;
         let mut core = Core {
             plane,
+            allocator,
             policy: policy.clone(),
             interfaces: Vec::new(),
             numbers: Numbers::default(),
@@ -158,12 +178,13 @@ impl<P: Plane> Core<P> {
             return Ok(());
         }
         let numbers = self.numbers.of(there.iter().map(|found| &found.interface))?;
-        let next = desired(&policy, &there, &numbers, &self.plane.abilities(), strictness)?;
+        let abilities = self.allocator.asks_of(self.plane.abilities());
+        let next = desired(&policy, &there, &numbers, &abilities, strictness)?;
         let mut running = BTreeMap::new();
         for pool in &next.pools {
             let same = self.desired.pools.iter().any(|p| p == pool);
             let kept = self.running.get(&pool.key).filter(|_| same).cloned();
-            running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool)));
+            running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool, self.allocator)));
         }
         if let Err(failed) = put(&mut self.plane, &next, &running) {
             if self.inherited {
@@ -324,17 +345,14 @@ impl HeldStatus {
 }
 
 impl Running {
-    fn new(pool: &DesiredPool) -> Running {
-        // A period's measure of packets that are segmented late.
-        let packet_bits = 1514 * 8;
+    fn new(pool: &DesiredPool, allocator: Allocator) -> Running {
+        let packet_bits = PACKET_BYTES * 8;
+        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
         let (shared, members) = (shared_bps(&pool.pool), pool.pool.members());
         let control = match &pool.compiled.program.program {
-            Program::Hierarchy(told) if pool.is_staged() => {
-                let apart = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
-                Control::staged(shared, members, told, packet_bits, apart)
-            }
+            Program::Hierarchy(told) if pool.is_staged() => Control::staged(shared, members, told, packet_bits, apart),
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),
-            Program::Limits(_) => Control::of_limits(shared, members, Allocator::Exact, packet_bits),
+            Program::Limits(_) => Control::of_limits(shared, members, allocator, packet_bits).ranked_without(&apart),
         };
         Running { control, last: Vec::new(), looked: false }
     }
@@ -351,8 +369,14 @@ impl Running {
             let dropped = now.dropped_packets.checked_sub(before.dropped_packets)?;
             let waiting = now.waiting_bytes.saturating_sub(before.waiting_bytes).saturating_mul(8);
             let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
-            // How long what was dropped was nobody counts.
-            Some(Seen { offered: passed.saturating_add(waiting), passed, held_back })
+            let queued = passed.saturating_add(waiting);
+            let offered = match (dropped, now.arrived_bytes.zip(before.arrived_bytes)) {
+                (0, _) => queued,
+                // How long what was dropped was nobody counts: what came in at its interface is known.
+                (_, Some((now, before))) => now.checked_sub(before)?.saturating_mul(8).max(queued),
+                (dropped, None) => queued.saturating_add(dropped.saturating_mul(PACKET_BYTES * 8)),
+            };
+            Some(Seen { offered, passed, held_back })
         };
         self.last.iter().zip(&before).map(seen).collect()
     }

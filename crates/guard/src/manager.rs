@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use vmio_model::control::Allocator;
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::{Direction, Policy};
 
@@ -55,6 +56,7 @@ pub struct Manager {
     appeared_in_all: u64,
     started: SystemTime,
     plane: &'static str,
+    allocator: Allocator,
     groups: Option<Groups>,
     groups_put_right: u64,
     /// What could not be put back at the last look.
@@ -83,6 +85,8 @@ pub struct Start {
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
     pub plane_name: &'static str,
+    /// Who sets the limits.
+    pub allocator: Allocator,
     /// Where guests get what they are owed of processors and memory; nowhere without.
     pub groups: Option<Groups>,
     /// Looks at what is there, with these uplinks.
@@ -98,14 +102,14 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, groups, look } = start;
+        let Start { texts, keeper, plane, plane_name, allocator, groups, look } = start;
         let keep = keeper.part("set");
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
         let read = read_now(&*texts, &over)?;
         let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
         let (policy, interfaces) = (read.loaded.policy.clone(), found.clone());
         let period = policy.guard.period;
-        let open = move || Core::start(plane()?, policy, interfaces);
+        let open = move || Core::start_by(allocator, plane()?, policy, interfaces);
         let daemon = Daemon::start(period, open)?;
         Ok(Manager {
             texts: TextsBox(texts),
@@ -121,6 +125,7 @@ impl Manager {
             appeared_in_all: 0,
             started: SystemTime::now(),
             plane: plane_name,
+            allocator,
             groups,
             groups_put_right: 0,
             group_notes: Vec::new(),
@@ -331,6 +336,7 @@ impl Manager {
         let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
         Ok(document::status(document::Known {
             plane: self.plane,
+            allocator: self.allocator,
             started: self.started.duration_since(UNIX_EPOCH).unwrap_or_default(),
             revision: self.revision,
             files,

@@ -170,8 +170,9 @@ fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
 /// All of it.
 pub fn text(status: &Status) -> String {
     let mut out = Text(String::new());
-    out.head("build_info", Gauge, "Version of the vmio that runs, and what puts limits in force.");
-    out.labelled("build_info", &[("version", &status.vmio_version), ("plane", &status.plane)], 1.0);
+    out.head("build_info", Gauge, "Version of the vmio that runs, what puts limits in force, and who sets them.");
+    let info = [("version", &*status.vmio_version), ("plane", &*status.plane), ("algorithm", &*status.algorithm)];
+    out.labelled("build_info", &info, 1.0);
     for metric in ABOUT {
         if let Some(value) = (metric.value)(status) {
             out.head(metric.name, metric.kind, metric.help);

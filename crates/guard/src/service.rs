@@ -8,6 +8,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use vmio_model::control::Allocator;
+
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
@@ -38,6 +40,8 @@ pub struct Service {
     pub texts: Box<dyn Texts>,
     /// What puts them in force.
     pub plane: &'static Entry,
+    /// Who sets the limits.
+    pub allocator: Allocator,
     /// Whether another's qdisc at an uplink is replaced, to be put back.
     pub takeover: bool,
 }
@@ -136,6 +140,7 @@ impl Service {
             keeper,
             plane: Box::new(move || (plane.open)(options)),
             plane_name: plane.abilities.plane,
+            allocator: self.allocator,
             groups,
             look: Box::new(|uplinks| Source::open(Box::new(Here::default()))?.look(uplinks)),
         })?;

@@ -6,6 +6,7 @@ mod common;
 
 mod root_classifier;
 mod root_crash;
+mod root_dba;
 mod root_groups;
 mod root_held;
 mod root_htb;

@@ -9,6 +9,7 @@
 use crate::allocate::dba::{Loop, Measures};
 use crate::allocate::{Demand, Member, cap, exact};
 use crate::picos::rate_of;
+use crate::policy::compile::{Abilities, Form};
 use crate::policy::program::Hierarchy;
 
 mod stage;
@@ -27,6 +28,31 @@ pub enum Allocator {
 }
 
 impl Allocator {
+    /// What is left of a plane's abilities for it: the published loop sets limits, and nothing else shares.
+    pub fn asks_of(self, plane: Abilities) -> Abilities {
+        match self {
+            Allocator::Dba(_) => Abilities { form: Form::Limits, ..plane },
+            Allocator::None | Allocator::Exact => plane,
+        }
+    }
+
+    /// As the command line, a status and a metric call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Allocator::None => "none",
+            Allocator::Dba(_) => "dba",
+            Allocator::Exact => "exact",
+        }
+    }
+
+    /// What it counts as a member's traffic, where that is asked.
+    pub fn measures(self) -> Option<Measures> {
+        match self {
+            Allocator::Dba(measures) => Some(measures),
+            Allocator::None | Allocator::Exact => None,
+        }
+    }
+
     /// As a report calls it.
     pub fn label(self) -> &'static str {
         match self {
@@ -104,6 +130,15 @@ impl Control {
         };
         let in_force = InForce { root: capacity, stage: None, caps };
         Control { kind, capacity, members, in_force, stage: None, packet_bits }
+    }
+
+    /// As it is, where these members are no guests: the published loop counts ranks without them.
+    #[must_use]
+    pub fn ranked_without(mut self, apart: &[bool]) -> Control {
+        if let Kind::Dba(state, _) = &mut self.kind {
+            state.rank_without(apart);
+        }
+        self
     }
 
     /// Round a plane that shares by itself and was told `program`, with a leaf a member.
@@ -224,7 +259,7 @@ mod tests {
     use super::*;
     use crate::picos::{MILLISECOND, bits_of};
     use crate::policy::Direction;
-    use crate::policy::compile::{Abilities, compile};
+    use crate::policy::compile::compile;
     use crate::policy::pool::{Pool, Seat, Who};
     use crate::policy::program::{Framing, Program};
 

@@ -6,6 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 
+use vmio_model::allocate::dba::Measures;
+use vmio_model::control::Allocator;
 use vmio_model::policy::Links;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
@@ -55,6 +57,7 @@ impl Served {
             keeper: Keeper::memory(),
             plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
             plane_name: "fake",
+            allocator: Allocator::Dba(Measures::Passed),
             groups: None,
             look: Box::new(|_| Ok(vec![interface.into()])),
         });

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
+use vmio_model::allocate::dba::Measures;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Abilities, Form};
 use vmio_model::policy::{Direction, Links};
@@ -44,7 +45,11 @@ fn tx() -> PoolKey {
 }
 
 fn core(interfaces: Vec<Found>) -> Core<Fake> {
-    Core::start(Fake::new(Abilities::HTB), policy(POLICY), interfaces).unwrap()
+    by(Allocator::Exact, interfaces)
+}
+
+fn by(allocator: Allocator, interfaces: Vec<Found>) -> Core<Fake> {
+    Core::start_by(allocator, Fake::new(Abilities::HTB), policy(POLICY), interfaces).unwrap()
 }
 
 fn names(core: &Core<Fake>) -> Vec<(String, u16)> {
@@ -144,7 +149,7 @@ fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 60 * M);
     // What has waited at two looks is held back.
     counts[1].passed_bytes += 60 * M / 800;
-    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_packets: 1 };
+    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_packets: 1, ..Count::default() };
     core.plane().count(&tx(), counts.clone());
     core.tick(PERIOD).unwrap();
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M);
@@ -202,27 +207,62 @@ fn what_an_earlier_guard_left_is_not_taken_off_by_a_start_that_fails() {
     assert!(matches!(later, CoreError::PutBack(_)), "{later}");
 }
 
-/// Counters that a daemon recorded give the same limits when they are played to the loop alone.
+/// Counters that a daemon recorded give the same limits when they are played to the loop alone, whoever sets them.
 #[test]
 fn recorded_counters_replayed_give_the_same_limits() {
-    let mut core = core(vec![tap(1), web1()]);
-    let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
-    let mut alone = Running::new(&pool);
-    alone.look(passed(&[0; 4]));
-    core.tick(PERIOD).unwrap();
-    let mut recorded = passed(&[0; 4]);
-    for step in 1..200u64 {
-        for (member, count) in recorded.iter_mut().enumerate() {
-            let bytes = (step * (member as u64 + 3)).wrapping_mul(2_654_435_761) % (100 * M / 800);
-            count.passed_bytes += bytes;
-            count.waiting_bytes = if bytes.is_multiple_of(3) { bytes } else { 0 };
-        }
-        core.plane().count(&tx(), recorded.clone());
+    for allocator in [Allocator::Exact, Allocator::Dba(Measures::Passed), Allocator::Dba(Measures::Offered)] {
+        let mut core = by(allocator, vec![tap(1), web1()]);
+        let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
+        let mut alone = Running::new(&pool, allocator);
+        alone.look(passed(&[0; 4]));
         core.tick(PERIOD).unwrap();
-        let seen = alone.look(recorded.clone()).unwrap();
-        alone.control.tick(&seen, 10_000_000_000);
-        assert_eq!(core.in_force(&tx()), Some(alone.control.in_force()), "step {step}");
+        let mut recorded = passed(&[0; 4]);
+        let mut different = std::collections::BTreeSet::new();
+        for step in 1..200u64 {
+            for (member, count) in recorded.iter_mut().enumerate() {
+                let bytes = (step * (member as u64 + 3)).wrapping_mul(2_654_435_761) % (100 * M / 800);
+                count.passed_bytes += bytes;
+                count.dropped_packets += u64::from(bytes.is_multiple_of(7));
+                count.waiting_bytes = if bytes.is_multiple_of(3) { bytes } else { 0 };
+            }
+            core.plane().count(&tx(), recorded.clone());
+            core.tick(PERIOD).unwrap();
+            let seen = alone.look(recorded.clone()).unwrap();
+            alone.control.tick(&seen, 10_000_000_000);
+            assert_eq!(core.in_force(&tx()), Some(alone.control.in_force()), "{} step {step}", allocator.label());
+            different.insert(format!("{:?}", alone.control.in_force()));
+        }
+        assert!(different.len() > 3, "{}: {} different limits", allocator.label(), different.len());
     }
+}
+
+/// `host`, `tap1`, `vnet50` (gold, minimum of 40), `default`.
+#[test]
+fn the_published_loop_is_told_limits_and_shares_by_them() {
+    let caps = |measures, offered: Option<u64>| {
+        let mut core = by(Allocator::Dba(measures), vec![tap(1), web1()]);
+        assert_eq!(core.in_force(&tx()).unwrap().caps[2], 40 * M, "it begins with minima");
+        let mut counts = passed(&[0, 1, 40, 0]);
+        // Both flood: what a guest tried to send is known where its interface counts.
+        for (member, arrived) in [(1, offered), (2, offered)] {
+            counts[member].dropped_packets = 100;
+            counts[member].arrived_bytes = arrived.map(|mbit| mbit * M / 800);
+        }
+        let before = counts.iter().map(|c| Count { arrived_bytes: c.arrived_bytes.map(|_| 0), ..Count::default() });
+        core.plane().count(&tx(), before.collect());
+        core.tick(PERIOD).unwrap();
+        core.plane().count(&tx(), counts);
+        core.tick(PERIOD).unwrap();
+        core.plane.limits(&tx()).unwrap().caps.clone()
+    };
+    // Two classes of guests: what neither minimum takes goes two to one, whoever else has a class.
+    let offered = caps(Measures::Offered, Some(500));
+    assert!(offered.iter().sum::<u64>() <= 100 * M, "{offered:?}");
+    let spare = |caps: &[u64]| (caps[2] - 40 * M) as f64 / caps[1] as f64;
+    assert!((1.9..2.1).contains(&spare(&offered)), "{offered:?}");
+    // Who has no minimum passes nothing at first: a thousandth shared by all is for being noticed.
+    let passed = caps(Measures::Passed, None);
+    assert!(passed.iter().sum::<u64>() <= 100 * M && passed[1] == 25_000 && passed[2] > 90 * M, "{passed:?}");
 }
 
 proptest! {

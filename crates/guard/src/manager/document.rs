@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmio_model::control::Allocator;
 use vmio_model::policy::{Direction, Policy};
 use vmio_model::problem::Problem;
 
@@ -25,6 +26,12 @@ pub struct Status {
     pub vmio_version: String,
     /// What puts limits in force.
     pub plane: String,
+    /// Who sets the limits: `exact` or `dba`.
+    #[serde(default = "exact")]
+    pub algorithm: String,
+    /// What `dba` counts as a member's traffic: `passed` or `offered`; null of `exact`.
+    #[serde(default)]
+    pub measures: Option<String>,
     /// When it was started, in seconds since the epoch.
     pub started_unix_seconds: f64,
     /// The policy.
@@ -45,6 +52,11 @@ pub struct Status {
     /// What was seen by a guard that only observes (`vmio guard run --observe`); null of one that enforces.
     #[serde(default)]
     pub observed: Option<Observed>,
+}
+
+/// All that there was before it was said.
+fn exact() -> String {
+    Allocator::Exact.word().to_owned()
 }
 
 /// The policy in force.
@@ -231,6 +243,7 @@ pub struct LimitDocument {
 /// What a status is made of.
 pub(super) struct Known<'a> {
     pub plane: &'static str,
+    pub allocator: Allocator,
     pub started: Duration,
     pub revision: u64,
     pub files: Vec<String>,
@@ -265,6 +278,8 @@ pub(super) fn status(known: Known<'_>) -> Status {
         schema_version: SCHEMA_VERSION.to_owned(),
         vmio_version: env!("CARGO_PKG_VERSION").to_owned(),
         plane: known.plane.to_owned(),
+        algorithm: known.allocator.word().to_owned(),
+        measures: known.allocator.measures().map(|measures| measures.word().to_owned()),
         started_unix_seconds: known.started.as_secs_f64(),
         policy: PolicyStatus {
             revision: known.revision,

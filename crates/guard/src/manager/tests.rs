@@ -50,6 +50,7 @@ fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
         keeper: keeper.clone(),
         plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
         plane_name: "fake",
+        allocator: Allocator::Exact,
         groups: None,
         look: Box::new(|_| Ok(vec![tap(1)])),
     })

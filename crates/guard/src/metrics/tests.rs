@@ -41,6 +41,8 @@ fn status(members: Vec<MemberDocument>) -> Status {
         schema_version: "1.0".into(),
         vmio_version: "0.1.0".into(),
         plane: "fake".into(),
+        algorithm: "exact".into(),
+        measures: None,
         started_unix_seconds: 1.0,
         policy: PolicyStatus {
             revision: 3,

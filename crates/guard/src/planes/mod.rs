@@ -110,6 +110,9 @@ pub struct Count {
     pub dropped_packets: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
+    /// Bytes that came in at the member's own interface, as they count on the wire, wherever they went from there; `None`
+    /// where nobody counts them.
+    pub arrived_bytes: Option<u64>,
 }
 
 /// What was in a stage's queues, at the uplink behind it.

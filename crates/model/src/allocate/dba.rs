@@ -25,6 +25,16 @@ pub enum Measures {
     Passed,
 }
 
+impl Measures {
+    /// As the command line and a status call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Measures::Offered => "offered",
+            Measures::Passed => "passed",
+        }
+    }
+}
+
 /// The loop and the rates that it has set.
 #[derive(Debug, Clone)]
 pub struct Loop {
@@ -35,6 +45,8 @@ pub struct Loop {
     order: Vec<usize>,
     /// In bit/s, in the members' order.
     rates: Vec<u64>,
+    /// Weights of the excess, see [`ranks`].
+    ranks: Vec<u32>,
 }
 
 impl Loop {
@@ -51,7 +63,14 @@ impl Loop {
             left -= members[*i].min;
         }
         let rates = members.iter().map(|m| m.min).collect();
-        Loop { capacity, members, measures, order, rates }
+        let ranks = ranks(&members, &[]);
+        Loop { capacity, members, measures, order, rates, ranks }
+    }
+
+    /// Counts ranks without these, which are no guests: each of them has that of the guests' class at or next below its own,
+    /// at least 1. The paper knows guests only, so that they share as it says whoever else there is.
+    pub fn rank_without(&mut self, apart: &[bool]) {
+        self.ranks = ranks(&self.members, apart);
     }
 
     /// The rates in force, in bit/s, in the members' order.
@@ -84,7 +103,7 @@ impl Loop {
                 Measures::Passed => notice.saturating_sub(turn.rates[i]),
             })
             .collect();
-        turn.share_excess(&more);
+        turn.share_excess(&more, &self.ranks);
         self.rates = turn.rates;
         &self.rates
     }
@@ -156,9 +175,8 @@ impl<'a> Turn<'a> {
     }
 
     /// Shares the excess by rank among members that want `more` bit/s each.
-    fn share_excess(&mut self, more: &[u64]) {
+    fn share_excess(&mut self, more: &[u64], ranks: &[u32]) {
         let pool = u64::try_from(self.excess).unwrap_or(0);
-        let ranks = ranks(self.members);
         let want = |i: usize| Want { bits: more[i], weight: ranks[i] };
         let mut wants: Vec<Want> = (0..more.len()).filter(|i| more[*i] > 0).map(want).collect();
         let (level, _) = fill(&mut wants, pool);
@@ -168,12 +186,14 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Each member's rank: 1 for the least important class that there is, 2 for the next, …
-fn ranks(members: &[Member]) -> Vec<u32> {
-    let mut classes: Vec<u8> = members.iter().map(|m| m.priority).collect();
+/// Each member's rank: 1 for the least important class that there is, 2 for the next, …; classes of members that are `apart`
+/// are not counted.
+fn ranks(members: &[Member], apart: &[bool]) -> Vec<u32> {
+    let counted = members.iter().enumerate().filter(|(i, _)| !apart.get(*i).copied().unwrap_or(false));
+    let mut classes: Vec<u8> = counted.map(|(_, m)| m.priority).collect();
     classes.sort_unstable();
     classes.dedup();
-    let rank = |m: &Member| (classes.len() - classes.partition_point(|c| *c < m.priority)) as u32;
+    let rank = |m: &Member| (classes.len() - classes.partition_point(|c| *c < m.priority)).max(1) as u32;
     members.iter().map(rank).collect()
 }
 

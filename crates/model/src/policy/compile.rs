@@ -143,6 +143,17 @@ pub fn compile(pool: &Pool, plane: &Abilities) -> Result<Compiled, Refusal> {
     Ok(Compiled { program, emulated: compiler.emulated(), notes: compiler.notes() })
 }
 
+/// Limits as a plane holds them whose queues are a hierarchy: each leaf's own rate is its ceiling, so that nobody borrows.
+/// The root has what is shared, and queues and buckets are those of a member at its maximum, since limits come and go.
+pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
+    let compiler = Compiler::new(pool, plane);
+    let (mut hierarchy, limits) = (compiler.hierarchy(), compiler.limits());
+    for (leaf, limit) in hierarchy.leaves.iter_mut().zip(&limits.limits) {
+        leaf.cap(limit.cap_bps, plane);
+    }
+    hierarchy
+}
+
 /// What the pool's members share, in bit/s: the capacity, of which a receiving pool leaves a part free.
 pub fn shared_bps(pool: &Pool) -> u64 {
     match pool.direction {

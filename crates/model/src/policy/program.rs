@@ -5,6 +5,7 @@
 use serde::Serialize;
 
 use super::Direction;
+use super::compile::Abilities;
 
 /// How a frame counts on the wire.
 ///
@@ -62,6 +63,15 @@ pub struct Leaf {
     pub burst_bytes: u32,
     /// What may wait in its queue.
     pub queue_bytes: u32,
+}
+
+impl Leaf {
+    /// Holds it to a limit whatever others leave: rounded down to what the plane can have, and not below its least.
+    pub fn cap(&mut self, bps: u64, plane: &Abilities) {
+        let step = plane.step_bps.max(1);
+        self.rate_bps = (bps.min(plane.most_bps) / step * step).max(plane.least_bps);
+        self.ceil_bps = self.rate_bps;
+    }
 }
 
 /// A limit a member, for planes that know nothing else.

@@ -50,6 +50,8 @@ function time(seconds) {
   return seconds < 172800 ? `${few(seconds / 3600)} h` : `${few(seconds / 86400)} days`;
 }
 
+const who = (status) => status.measures ? `${status.algorithm} (${status.measures})` : status.algorithm;
+
 function tile(what, figure, more, bad) {
   const made = element("div", bad ? "tile bad" : "tile");
   made.append(element("div", "what", what), element("div", "figure", figure), element("div", "more", more));
@@ -177,7 +179,7 @@ function show(status) {
   by("tools").hidden = all.length < 20;
   by("legend").hidden = false;
   const since = new Date(status.started_unix_seconds * 1000).toLocaleString();
-  by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, since ${since}`);
+  by("about").textContent = clean(`vmio ${status.vmio_version}, plane ${status.plane}, ${who(status)}, since ${since}`);
   const bad = status.trouble ? "trouble" : breaches ? "a guarantee is not kept" : "";
   state(bad || "in force", bad ? "bad" : "good");
   document.title = bad ? `${bad} · vmio guard` : "vmio guard";

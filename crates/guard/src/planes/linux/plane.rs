@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::compile::{self, Abilities};
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
 use super::book::Book;
@@ -55,6 +55,8 @@ struct Told {
     stage: Option<Stage>,
     /// Its members.
     seats: Vec<Seated>,
+    /// Whether each member is held to a limit by itself, instead of by what others leave.
+    capped: bool,
     /// As it was compiled.
     compiled: Hierarchy,
     /// As it is in force, with what the loop has set.
@@ -104,11 +106,12 @@ impl Linux {
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
-        let Program::Hierarchy(compiled) = &pool.compiled.program.program else {
-            return Err(PlaneError(format!("{}: the linux plane takes a hierarchy", pool.key)));
+        let (capped, compiled) = match &pool.compiled.program.program {
+            Program::Hierarchy(told) => (false, told),
+            Program::Limits(_) => (true, &compile::capped(&pool.pool, &ENTRY.abilities)),
         };
         if pool.key.direction == Direction::GuestRx {
-            return self.receive(pool, compiled);
+            return self.receive(pool, capped, compiled);
         }
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
@@ -146,6 +149,7 @@ impl Linux {
             uplink,
             stage,
             seats: pool.seats.clone(),
+            capped,
             compiled: compiled.clone(),
             hierarchy,
             numbers,
@@ -236,6 +240,16 @@ impl Linux {
         }
     }
 
+    /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
+    fn arrived(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+        let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
+            return BTreeMap::new();
+        };
+        let count =
+            |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
+        told.tenants.iter().filter_map(count).collect()
+    }
+
     fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
         self.pools.get_mut(key).ok_or_else(|| PlaneError(format!("{key}: no such pool is in force")))
     }
@@ -271,7 +285,10 @@ impl Plane for Linux {
         let mut hierarchy = told.hierarchy.clone();
         hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            leaf.ceil_bps = (*cap).max(leaf.rate_bps);
+            match told.capped {
+                true => leaf.cap(*cap, &ENTRY.abilities),
+                false => leaf.ceil_bps = (*cap).max(leaf.rate_bps),
+            }
         }
         if hierarchy != told.hierarchy {
             let (at, numbers) = (told.at.clone(), told.numbers.clone());
@@ -282,6 +299,7 @@ impl Plane for Linux {
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+        let arrived = self.arrived(pool);
         let told = self.told(pool)?;
         let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
         let mut all = counters::read(&mut self.netlink, &at)?;
@@ -304,6 +322,7 @@ impl Plane for Linux {
                 passed_bytes: framed.max(counts.packets * u64::from(framing.least_bytes)),
                 dropped_packets: tally.dropped,
                 waiting_bytes: u64::from(counts.waiting_bytes),
+                arrived_bytes: arrived.get(number).copied(),
             }
         };
         Ok(told.order.iter().map(count).collect())

@@ -7,6 +7,7 @@ use vmio_guard::desired::{Numbers, Strictness, desired};
 use vmio_guard::planes::Entry;
 use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
+use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units::show_rate;
 
@@ -16,7 +17,7 @@ use crate::fit;
 use crate::report::format::count;
 use crate::term;
 
-pub fn run(config: &[PathBuf], plane: &Entry, context: &Context) -> Outcome {
+pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, context: &Context) -> Outcome {
     let policy = accepted(read(config, &links::known(&|_| true))?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
@@ -24,8 +25,10 @@ pub fn run(config: &[PathBuf], plane: &Entry, context: &Context) -> Outcome {
         Failure::new(Exit::Usage, format!("plane {} cannot hold this policy: {e}", plane.abilities.plane))
     };
     let numbers = Numbers::default().of(found.iter().map(|found| &found.interface)).map_err(refused)?;
-    let next = desired(&policy, &found, &numbers, &plane.abilities, Strictness::Policy).map_err(refused)?;
-    let mut text = format!("Would be limited by plane {}; nothing was changed.\n", plane.abilities.plane);
+    let abilities = allocator.asks_of(plane.abilities);
+    let next = desired(&policy, &found, &numbers, &abilities, Strictness::Policy).map_err(refused)?;
+    let mut text =
+        format!("Would be limited by plane {}, {}; nothing was changed.\n", plane.abilities.plane, allocator.label());
     for pool in &next.pools {
         let mine = pool.seats.iter().filter(|seat| seat.interface.is_some());
         text += &format!("  {}: {}\n", pool.key, count(mine.clone().count(), "interface"));

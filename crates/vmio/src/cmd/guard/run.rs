@@ -16,10 +16,13 @@ use vmio_guard::api::{Token, Wish};
 use vmio_guard::manager::{ManagerError, Texts};
 use vmio_guard::planes::{self, Entry, observe};
 use vmio_guard::service::{Event, Service, ServiceError};
+use vmio_model::allocate::dba::Measures;
+use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::Links;
 
-use super::{Config, files, links, observed};
+use super::simulate::Measured;
+use super::{Config, How, files, links, observed};
 use crate::context::{Context, Outcome};
 use crate::report::format::{count, rate, time};
 use crate::term::{self, Style};
@@ -34,6 +37,7 @@ Examples:
                                  what it would limit; changes nothing
   vmio guard run --observe --uplink eth0 --for 600s
                                  what guests take, and a policy for it
+  vmio guard run --algorithm dba the published loop instead of vmio's own
   vmio guard run --listen 127.0.0.1:9127 --token-file /etc/vmio/token
                                  also over TCP, for who has the token
 
@@ -49,7 +53,7 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
     /// Change nothing: see what guests take and what would be held; propose a policy
-    #[arg(long, conflicts_with_all = ["dry_run", "takeover", "plane"])]
+    #[arg(long, conflicts_with_all = ["dry_run", "takeover", "plane", "algorithm", "measures"])]
     observe: bool,
     /// Observe what goes over this interface, without a policy
     #[arg(long, value_name = "NAME", requires = "observe", conflicts_with = "config")]
@@ -69,6 +73,15 @@ pub struct Args {
     /// File with the token, at least 32 characters; only its owner may read it
     #[arg(long, value_name = "FILE", requires = "listen")]
     token_file: Option<PathBuf>,
+    /// Who sets the limits
+    #[arg(long, value_enum, default_value = "exact")]
+    algorithm: How,
+    /// What the dba algorithm counts as a member's traffic [default: passed]
+    ///
+    /// A host does not see what a guest that is held back would have sent: with `offered` such a guest never gets more
+    /// than it has.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    measures: Option<Measured>,
     /// What puts limits in force
     #[arg(long, value_parser = plane_names(), default_value = "linux")]
     plane: &'static Entry,
@@ -141,12 +154,21 @@ fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> 
     Ok(Box::new(Anybody(uplink.clone())))
 }
 
+fn allocator(args: &Args) -> Result<Allocator, Failure> {
+    match (args.algorithm, args.measures) {
+        (How::Exact, None) => Ok(Allocator::Exact),
+        (How::Exact, Some(_)) => Err(Failure::new(Exit::Usage, "--measures is for --algorithm dba")),
+        (How::Dba, measures) => Ok(Allocator::Dba(measures.map_or(Measures::Passed, Measures::from))),
+    }
+}
+
 pub fn run(args: &Args, context: &Context) -> Outcome {
     // Absolute: what is read again later is the same file.
     let config = args.config.config.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>()?;
     let plane = if args.observe { &observe::ENTRY } else { args.plane };
+    let allocator = allocator(args)?;
     if args.dry_run {
-        return super::dry::run(&config, plane, context);
+        return super::dry::run(&config, plane, allocator, context);
     }
     let observes = plane.abilities.plane == observe::NAME;
     if !rustix::process::geteuid().is_root() && plane.abilities.plane != "fake" && !observes {
@@ -167,6 +189,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         tcp,
         texts,
         plane,
+        allocator,
         takeover: args.takeover,
     };
     let (wish, wishes) = mpsc::channel();

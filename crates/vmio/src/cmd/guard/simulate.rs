@@ -83,11 +83,20 @@ enum How {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Measured {
+pub(super) enum Measured {
     /// What the guest tried to send
     Offered,
     /// What passed the limit
     Passed,
+}
+
+impl From<Measured> for Measures {
+    fn from(measured: Measured) -> Measures {
+        match measured {
+            Measured::Offered => Measures::Offered,
+            Measured::Passed => Measures::Passed,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -203,8 +212,7 @@ fn vifs(plan: &Plan, pool: &Pool) -> Vec<Vif> {
 fn all(scenarios: Vec<(String, Scenario)>, args: &Args) -> anyhow::Result<Vec<Simulated>> {
     let allocator = match (args.algorithm, args.measures) {
         (How::None, _) => Allocator::None,
-        (How::Dba, Measured::Offered) => Allocator::Dba(Measures::Offered),
-        (How::Dba, Measured::Passed) => Allocator::Dba(Measures::Passed),
+        (How::Dba, measured) => Allocator::Dba(measured.into()),
         (How::Exact, _) => Allocator::Exact,
     };
     let enforcement = match args.enforcement {

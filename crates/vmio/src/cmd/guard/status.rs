@@ -26,10 +26,11 @@ pub fn text(status: &Status, style: Style) -> String {
     let policy = &status.policy;
     let loops = &status.loops;
     let head = format!(
-        "revision {} of the policy ({}), plane {}, {} periods of {}, the longest {}",
+        "revision {} of the policy ({}), plane {}, {}, {} periods of {}, the longest {}",
         policy.revision,
         policy.files.join(", "),
         status.plane,
+        who(status),
         loops.periods_total,
         format::time(loops.period_seconds),
         format::time(loops.longest_seconds),
@@ -74,6 +75,12 @@ pub fn text(status: &Status, style: Style) -> String {
         let _ = write!(out, "\nset over the files (vmio guard set --clear takes it away):\n{}", indented(&policy.over));
     }
     out
+}
+
+/// Who sets the limits.
+fn who(status: &Status) -> String {
+    let measures = status.measures.iter().map(|measures| format!(", {measures} measured"));
+    measures.fold(status.algorithm.clone(), |who, more| who + &more)
 }
 
 /// What deserves a look, by kind.

@@ -75,6 +75,11 @@ pub struct Tenant {
 }
 
 impl Tenant {
+    /// The number of its class.
+    pub fn number(&self) -> u16 {
+        (self.class & NUMBERS) as u16
+    }
+
     /// `struct tenant`.
     fn encode(&self, slot: u32, way: Way) -> [u8; TENANT] {
         let mut flags = 0;

@@ -15,7 +15,12 @@ use crate::planes::PlaneError;
 const QUEUE_PACKETS: u32 = 1000;
 
 impl Linux {
-    pub(super) fn receive(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<usize, PlaneError> {
+    pub(super) fn receive(
+        &mut self,
+        pool: &DesiredPool,
+        capped: bool,
+        compiled: &Hierarchy,
+    ) -> Result<usize, PlaneError> {
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
         let numbers = numbers(&pool.seats)?;
         let sent = self.netlink.changes();
@@ -29,6 +34,7 @@ impl Linux {
             at: at.clone(),
             stage: None,
             seats: pool.seats.clone(),
+            capped,
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),

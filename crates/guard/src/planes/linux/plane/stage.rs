@@ -81,12 +81,15 @@ impl Linux {
         let takeover = self.takeover;
         let told = self.told(key)?;
         let Some(stage) = &told.stage else { return Ok(()) };
-        let mut hierarchy = uplinks(&told.compiled, &told.seats);
+        // With what its members have now, since all that is a member's own may be the loop's.
+        let now = Hierarchy { rate_bps: told.compiled.rate_bps, ..told.hierarchy.clone() };
+        let mut hierarchy = uplinks(&now, &told.seats);
         hierarchy.rate_bps = limits.root;
         // The first member is the host, the last one all that nobody knows.
         let caps = [limits.caps.first(), None, limits.caps.last()];
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(caps) {
-            leaf.ceil_bps = cap.map_or(leaf.ceil_bps, |cap| *cap).max(leaf.rate_bps);
+            let told = cap.filter(|_| !told.capped);
+            leaf.ceil_bps = told.map_or(leaf.ceil_bps, |cap| *cap).max(leaf.rate_bps);
         }
         if hierarchy == stage.at_uplink {
             return Ok(());
