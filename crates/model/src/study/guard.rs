@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocate::dba::Measures;
+use crate::control::Allocator;
 use crate::policy::{Links, Policy};
 
 /// A policy, and how it is kept.
@@ -63,6 +65,22 @@ impl GuardPolicy {
         }
     }
 
+    /// Who sets the limits, and how often, in picoseconds; `None` of one that [`GuardPolicy::check`] refuses.
+    pub fn kept(&self) -> Option<(Allocator, u64)> {
+        let value = |name: &str| self.options.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
+        let measures = if value("--measures") == Some("offered") { Measures::Offered } else { Measures::Passed };
+        let allocator = if value("--algorithm") == Some("dba") { Allocator::Dba(measures) } else { Allocator::Exact };
+        let text = self.whole(&self.anybody()).ok()?;
+        let policy = Policy::read(&[("policy", &text)], &Links::default()).ok()?.policy;
+        Some((allocator, u64::try_from(policy.guard.period.as_nanos()).ok()?.saturating_mul(1000)))
+    }
+
+    /// As many actors as it has classes for.
+    fn anybody(&self) -> Vec<Plugged> {
+        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), uplink_bps: 1_000_000_000 };
+        (0..self.classes.len()).map(plugged).collect()
+    }
+
     /// What is wrong with it, whatever cell it is put around.
     ///
     /// # Errors
@@ -78,8 +96,7 @@ impl GuardPolicy {
                 return Err(format!("`{word}` lacks its value"));
             }
         }
-        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), uplink_bps: 1_000_000_000 };
-        self.whole(&(0..self.classes.len()).map(plugged).collect::<Vec<_>>()).map(|_| ())
+        self.whole(&self.anybody()).map(|_| ())
     }
 }
 
@@ -124,6 +141,17 @@ mod tests {
         assert_eq!(class("b").max, Some(12_500_000));
         assert_eq!(policy.uplinks.keys().collect::<Vec<_>>(), ["wire"], "named once");
         guard().check().unwrap();
+    }
+
+    #[test]
+    fn who_keeps_it_is_read() {
+        assert_eq!(guard().kept(), Some((Allocator::Exact, 10_000_000_000)), "every 10 ms");
+        let options: Vec<String> = ["--algorithm", "dba"].map(String::from).into();
+        let policy = format!("{}[guard]\nperiod = \"100ms\"\n", guard().policy);
+        let dba = GuardPolicy { options: options.clone(), policy, ..guard() };
+        assert_eq!(dba.kept(), Some((Allocator::Dba(Measures::Passed), 100_000_000_000)));
+        let options = [options, ["--measures", "offered"].map(String::from).into()].concat();
+        assert_eq!(GuardPolicy { options, ..dba }.kept().unwrap().0, Allocator::Dba(Measures::Offered));
     }
 
     #[test]
