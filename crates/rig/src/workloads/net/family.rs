@@ -9,7 +9,7 @@ use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 use super::udp::{GENERATOR, Udp};
 
 /// How the names are made.
-pub const GRAMMAR: &str = "udp-<rate>[.<s>s.<rate>…]-<bytes>[-frames][-blocking]";
+pub const GRAMMAR: &str = "udp-<rate>[.<s>s.<rate>…]-<bytes>[-frames][-within<ms>ms][-blocking]";
 
 /// The family as the reader of studies needs it.
 pub const FAMILY: Family = Family {
@@ -32,6 +32,8 @@ const UNITS: [(&str, u64); 3] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), (
 const RATE_MOST: u64 = 800_000_000_000;
 /// Fewest packets a second: the fewer, the less a share of them says.
 const PACKETS_LEAST: u64 = 10;
+/// Latest that a packet may be without being late.
+const WITHIN_MOST_MS: u64 = 100;
 /// The longest that an actor works, in seconds.
 const STEP_LATEST: u64 = 3600;
 
@@ -49,25 +51,32 @@ pub fn parse(word: &str) -> Option<Result<Udp, String>> {
 /// The name of a stream: what [`parse`] takes.
 pub fn name(udp: &Udp) -> String {
     let steps: String = udp.steps.iter().map(|(second, bits)| format!(".{second}s.{}", rate(*bits))).collect();
-    let words = [(udp.frames, "-frames"), (udp.waits, "-blocking")];
-    let words: String = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
-    format!("udp-{}{steps}-{}{words}", rate(udp.rate_bits), udp.bytes)
+    let within = if udp.within_ms > 0 { format!("-within{}ms", udp.within_ms) } else { String::new() };
+    let (frames, waits) = (if udp.frames { "-frames" } else { "" }, if udp.waits { "-blocking" } else { "" });
+    format!("udp-{}{steps}-{}{frames}{within}{waits}", rate(udp.rate_bits), udp.bytes)
 }
 
 fn stream(rest: &[&str]) -> Result<Udp, String> {
     let (rate_bits, steps) = load(rest[0])?;
     let bytes = rest.get(1).ok_or("the size is missing, for example -1472")?;
     let bytes = bytes.parse().map_err(|_| format!("`{bytes}` is not a size: bytes of payload, for example 1472"))?;
-    let (frames, waits) = match &rest[2..] {
-        [] => (false, false),
-        ["frames"] => (true, false),
-        ["blocking"] => (false, true),
-        ["frames", "blocking"] => (true, true),
-        ["blocking" | "frames", other, ..] | [other, ..] => {
-            return Err(format!("`{other}`: only `frames` and `blocking` may stand there, in this order, each once"));
-        }
-    };
-    Ok(Udp { rate_bits, steps, bytes, frames, waits })
+    let mut words = rest[2..].iter().copied().peekable();
+    let frames = words.next_if_eq(&"frames").is_some();
+    let within = words.next_if(|word| word.starts_with("within")).map_or(Ok(0), milliseconds)?;
+    let waits = words.next_if_eq(&"blocking").is_some();
+    if let Some(other) = words.next() {
+        let known = "only `frames`, `within20ms` (or another time) and `blocking`";
+        return Err(format!("`{other}`: {known} may stand there, in this order, each once"));
+    }
+    Ok(Udp { rate_bits, steps, bytes, frames, within_ms: within, waits })
+}
+
+/// `within20ms`.
+fn milliseconds(word: &str) -> Result<u64, String> {
+    let digits = word.strip_prefix("within").and_then(|rest| rest.strip_suffix("ms"));
+    let ms = digits.filter(|d| d.bytes().all(|b| b.is_ascii_digit())).and_then(|d| d.parse().ok());
+    ms.filter(|ms| (1..=WITHIN_MOST_MS).contains(ms))
+        .ok_or_else(|| format!("`{word}` is no time: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"))
 }
 
 /// `80mbit.20s.20mbit.28s.60mbit`: a rate, and by turns the second from which on there is another, and that.
@@ -138,18 +147,20 @@ mod tests {
             for bytes in [HEADER_BYTES, 64, 1472, 8972] {
                 for (frames, waits) in [(false, false), (false, true), (true, false), (true, true)] {
                     for steps in [vec![], vec![(20, 1_000_000_000), (28, 60_000_000)]] {
-                        let udp = Udp { rate_bits, steps, bytes, frames, waits };
+                        let within_ms = if frames { 20 } else { 0 };
+                        let udp = Udp { rate_bits, steps, bytes, frames, within_ms, waits };
                         assert_eq!(parse(&name(&udp)), Some(Ok(udp.clone())), "{}", name(&udp));
                         assert_eq!(find(&name(&udp)).unwrap().traits().name, name(&udp));
                     }
                 }
             }
         }
-        let udp = Udp { rate_bits: 2_500_000, steps: Vec::new(), bytes: 1472, frames: false, waits: true };
+        let udp =
+            Udp { rate_bits: 2_500_000, steps: Vec::new(), bytes: 1472, frames: false, within_ms: 0, waits: true };
         assert_eq!(name(&udp), "udp-2500kbit-1472-blocking");
         let steps = vec![(20, 20_000_000), (28, 60_000_000)];
-        let udp = Udp { rate_bits: 80_000_000, steps, bytes: 1472, frames: true, waits: false };
-        assert_eq!(name(&udp), "udp-80mbit.20s.20mbit.28s.60mbit-1472-frames");
+        let udp = Udp { rate_bits: 80_000_000, steps, bytes: 1472, frames: true, within_ms: 20, waits: false };
+        assert_eq!(name(&udp), "udp-80mbit.20s.20mbit.28s.60mbit-1472-frames-within20ms");
     }
 
     #[test]
@@ -166,13 +177,16 @@ mod tests {
             ("udp-80mbit.9s.20kbit-1472", "118kbit is the least"),
             ("udp-80mbit.09s.20mbit-1472", "write it as `udp-80mbit.9s.20mbit-1472`"),
             ("udp-100mbit-1472-blocking-frames", "in this order"),
+            ("udp-100mbit-1472-within0ms", "`within0ms` is no time"),
+            ("udp-100mbit-1472-within101ms", "up to 100"),
+            ("udp-100mbit-1472-within020ms", "write it as `udp-100mbit-1472-within20ms`"),
             ("udp-100mbit", "the size is missing"),
             ("udp-100mbit-large", "`large` is not a size"),
             ("udp-100mbit-47", "out of range: 48 to 65507"),
             ("udp-100mbit-65508", "out of range"),
             ("udp-100kbit-1472", "fewer than 10 packets a second; 118kbit is the least"),
             ("udp-900gbit-1472", "800gbit at most"),
-            ("udp-100mbit-1472-wait", "`wait`: only `frames` and `blocking`"),
+            ("udp-100mbit-1472-wait", "`wait`: only `frames`, `within20ms`"),
             ("udp-100mbit-1472-blocking-x", "`x`: only `blocking`"),
             ("udp-1000mbit-1472", "write it as `udp-1gbit-1472`"),
             ("udp-100Mbit-1472", "write it as `udp-100mbit-1472`"),

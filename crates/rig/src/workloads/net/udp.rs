@@ -65,6 +65,8 @@ pub struct Udp {
     pub bytes: usize,
     /// Whether bits are those of frames, as a link's queue counts them, and not those of the payload alone.
     pub frames: bool,
+    /// By how many milliseconds the generator may be late with a packet; 0: as it is without a word.
+    pub within_ms: u64,
     /// Whether the sender waits where its socket's buffer is full.
     pub waits: bool,
 }
@@ -224,6 +226,9 @@ impl Workload for Udp {
         exec = exec.args(told.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
         for (second, bits) in &self.steps {
             exec = exec.args(["--rate-at".to_owned(), format!("{second}={}", self.payload_bits(*bits))]);
+        }
+        if self.within_ms > 0 {
+            exec = exec.args(["--late".to_owned(), format!("0.{:03}", self.within_ms)]);
         }
         if self.waits {
             exec = exec.args(["--blocking"]);
