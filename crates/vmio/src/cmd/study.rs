@@ -7,6 +7,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::paper;
 use vmio_model::result::Run;
@@ -158,7 +159,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Context) -> Outcome {
     if let Some((paper, scenario)) = papers::experiment(study)? {
         let store = Store::open_existing(&context.paths.db())?;
-        let run = store.load(run_of(study, of, &store)?)?;
+        // The rates over time are in what the programs printed.
+        let run = store.load_whole(run_of(study, of, &store)?)?;
         return experiment(&run, paper, &scenario, html, context);
     }
     if html.is_some() {
@@ -196,7 +198,7 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
         cells: trials.into_iter().map(beside).collect::<anyhow::Result<_>>()?,
         printed_bps: scenario.capacity,
         paper,
-        missing: run.skipped.iter().map(|skipped| (skipped.cell.key(), skipped.reason.clone())).collect(),
+        missing: run.skipped.iter().map(|skipped| (short(&skipped.cell), skipped.reason.clone())).collect(),
         command: format!("{}\n{}", run.command.join(" "), context.command.join(" ")),
     };
     if let Some(file) = html {
@@ -208,6 +210,12 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
         false => term::print(&experiment::text(&report, context.style))?,
     }
     Ok(Exit::Done)
+}
+
+/// A cell of an experiment in a few words: who, and under which settings.
+fn short(cell: &Cell) -> String {
+    let settings: Vec<String> = cell.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{} {} [{}]", cell.actors().count(), cell.lead.side.kind, settings.join(", "))
 }
 
 /// The run to judge by: the one that was named, else the newest of the study with samples.

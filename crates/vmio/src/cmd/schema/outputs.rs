@@ -98,7 +98,7 @@ outputs! {
     "doctor": SORTED doctor::Document<'_> = "what this host has and lacks" by ["doctor --json"],
     "runs-list": SORTED runs::Listed<'_> = "the stored runs" by ["runs list --json"],
     "study-experiment": DOCUMENT experiment::Document = "a published experiment as it was measured, and as it is simulated"
-        by ["study compare amamou2012 --json"],
+        by ["study compare --html --json"],
     "runs-compare": DOCUMENT Comparison = "what changed between two runs" by ["runs compare --json"],
     "runs-export": SORTED export::Whole<'_> = "all that is stored of a run" by ["runs export"],
     "runs-export-pkb": SORTED_LINES export::Published<'_> = "its figures for PerfKit Benchmarker"
