@@ -32,7 +32,8 @@ fn three_containers_share_an_uplink_with_a_guard_and_without() {
     let head = head.replace("seconds = 60.0", "seconds = 3.0");
     let guards = ["", ", guard = \"exact\"", ", guard = \"dba-100ms\""];
     let text = head + &guards.map(cell).concat();
-    let file = bed.state().join("amamou2012.toml");
+    let own = tempfile::tempdir().unwrap();
+    let file = own.path().join("amamou2012.toml");
     fs::write(&file, text).unwrap();
     let mut command = bed.command(&["study", "run"]);
     bed.finish(command.arg(&file).args(["--yes", "--no-gentle"])).with(0);
@@ -41,7 +42,7 @@ fn three_containers_share_an_uplink_with_a_guard_and_without() {
     assert_eq!((run.samples.len(), run.skipped.as_slice()), (6, [].as_slice()), "three cells, two rounds");
     let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
     assert!(set.iter().any(|found| found.starts_with("exact: plane linux;") && found.contains(" MV3, ")), "{set:?}");
-    let page = bed.state().join("page.html");
+    let page = own.path().join("page.html");
     let mut command = bed.command(&["study", "compare", "amamou2012", "paper", "--json", "--html"]);
     let ended = bed.finish(command.arg(&page)).with(0);
     fits("study-experiment", &ended.out);

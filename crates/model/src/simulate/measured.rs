@@ -129,7 +129,7 @@ fn member(result: &WorkloadResult, duration: u64) -> Option<Member> {
     let (sent, heard) = (&result.raw["sender"], &result.raw["receiver"]);
     let mine = heard["senders"].as_array()?.iter().find(|one| one["sender"] == sent["sender"])?;
     let whole = |of: &Value, key: &str| of[key].as_u64();
-    let (bytes, received) = (whole(sent, "bytes")?, whole(mine, "bytes")?);
+    let bytes = whole(sent, "bytes")?;
     let figure = |name: &str| scalar(&result.figures, name);
     // What the workload counts for each bit of payload: headers, where its rate is one of frames.
     let counted = figure("bandwidth")? * result.seconds / (figure("moved")? * 8.0);
@@ -140,10 +140,14 @@ fn member(result: &WorkloadResult, duration: u64) -> Option<Member> {
     let windows: Vec<u64> = mine["bytes_by_window"].as_array()?.iter().filter_map(Value::as_u64).collect();
     let step = step(duration) as f64 / SECOND as f64;
     let mut series = vec![0.0; duration.div_ceil(self::step(duration)) as usize];
-    debug_assert!(received >= windows.iter().sum::<u64>());
     for (i, bytes) in windows.iter().enumerate() {
-        if let Some(rate) = series.get_mut((i as f64 * window / step) as usize) {
-            *rate += *bytes as f64 * counted * 8.0 / step;
+        // A window may lie in two points.
+        let (from, to) = (i as f64 * window / step, (i + 1) as f64 * window / step);
+        for point in from as usize..=to as usize {
+            let part = (to.min(point as f64 + 1.0) - from.max(point as f64)) / (to - from);
+            if let Some(rate) = series.get_mut(point) {
+                *rate += part.max(0.0) * *bytes as f64 * counted * 8.0 / step;
+            }
         }
     }
     Some(Member {

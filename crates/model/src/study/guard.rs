@@ -137,7 +137,7 @@ mod tests {
         let text = guard().whole(&[plugged("tap0", 100_000_000), plugged("port1", 100_000_000)]).unwrap();
         let policy = Policy::read(&[("policy", &text)], &Links::default()).unwrap().policy;
         let class = |name: &str| policy.class(name).clone();
-        assert_eq!((class("a").min, class("a").max), (30_000_000, Some(60_000_000)));
+        assert_eq!((class("a").min, class("a").max), (Some(30_000_000), Some(60_000_000)));
         assert_eq!(class("b").max, Some(12_500_000));
         assert_eq!(policy.uplinks.keys().collect::<Vec<_>>(), ["wire"], "named once");
         guard().check().unwrap();
