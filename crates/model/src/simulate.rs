@@ -10,6 +10,7 @@
 mod bucket;
 mod fluid;
 mod htb;
+pub mod measured;
 mod outcome;
 mod packet;
 pub mod paper;
@@ -42,6 +43,14 @@ pub struct Vif {
     pub contract: Member,
     /// What sends.
     pub source: Source,
+}
+
+impl Source {
+    /// What it offers at a moment by its schedule, in bit/s; 0 of one that has none.
+    pub fn offers(&self, at: u64) -> u64 {
+        let Source::OpenLoop(schedule) = self else { return 0 };
+        schedule.iter().take_while(|step| step.0 <= at).last().map_or(0, |step| step.1)
+    }
 }
 
 /// What sends in a guest.

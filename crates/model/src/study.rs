@@ -4,6 +4,7 @@
 
 pub mod cells;
 pub mod control;
+pub mod guard;
 pub mod named;
 pub mod old;
 pub mod parse;
@@ -21,6 +22,7 @@ use crate::stats::steady::MOST_ROUNDS;
 
 pub use crate::problem::Problem;
 pub use control::{Control, Controlled, Link, controls};
+pub use guard::GuardPolicy;
 pub use named::NamedCell;
 pub use parse::StudyError;
 pub use plan::{Plan, Rates};
@@ -53,6 +55,9 @@ pub struct Study {
     /// Whose guests get control cells; `None`: nobody's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Controlled>,
+    /// Policies that cells name by the setting `guard`.
+    #[serde(default, rename = "guard", skip_serializing_if = "BTreeMap::is_empty")]
+    pub guards: BTreeMap<String, GuardPolicy>,
     /// The cells are the union of these products,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix: Vec<Matrix>,

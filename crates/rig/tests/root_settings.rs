@@ -25,7 +25,15 @@ fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) 
     let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
     let setting = settings::find("read-ahead").unwrap();
     let mut undos = Undos::default();
-    let on = Where { actor: &actor("device"), end: &end, ports: &[], journal };
+    let on = Where {
+        actor: &actor("device"),
+        end: &end,
+        ports: &[],
+        cell: (&[], 0),
+        guards: &BTreeMap::new(),
+        run_dir: Path::new(""),
+        journal,
+    };
     Ok((setting.apply(value, &on, &mut undos)?, undos))
 }
 

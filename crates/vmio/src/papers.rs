@@ -4,10 +4,25 @@ use std::sync::LazyLock;
 
 use vmio_model::kind::RunKind;
 use vmio_model::paper::Paper;
+use vmio_model::simulate::Scenario;
+use vmio_model::simulate::paper::Paper as Experiment;
 
 /// One line a file of `papers/`.
 const FILES: &[(&str, &str)] =
     &[("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml"))];
+
+/// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
+const EXPERIMENTS: &[(&str, &str, &str)] =
+    &[("amamou2012", "papers/amamou2012.toml", include_str!("../../../papers/amamou2012.toml"))];
+
+/// The published experiment of that name, with its scenario; `None` where there is none.
+///
+/// # Errors
+/// When its file is not whole, which a test rules out.
+pub fn experiment(name: &str) -> anyhow::Result<Option<(Experiment, Scenario)>> {
+    let Some((_, file, text)) = EXPERIMENTS.iter().find(|(known, ..)| *known == name) else { return Ok(None) };
+    Ok(Some((toml::from_str(text)?, Scenario::from_toml(file, text)?)))
+}
 
 static ALL: LazyLock<Vec<Paper>> = LazyLock::new(|| {
     let read = |(file, text): &(&str, &str)| {
@@ -33,9 +48,23 @@ pub fn of_study(study: &str) -> Option<&'static Paper> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use vmio_model::paper::Pattern;
 
     use super::*;
+
+    /// Each is simulated, and is a study whose cells are as many actors as the scenario has members.
+    #[test]
+    fn every_experiment_is_whole_and_has_its_study() {
+        for (name, ..) in EXPERIMENTS {
+            let (paper, scenario) = experiment(name).unwrap_or_else(|e| panic!("{name}: {e:#}")).unwrap();
+            assert_eq!(paper.key, *name);
+            let cells = crate::studies::named(name).unwrap_or_else(|e| panic!("{name}: {e:#}")).cells();
+            assert!(cells.iter().all(|cell| cell.actors().count() == scenario.vifs.len()), "{name}");
+        }
+        let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(names, crate::studies::SIMULATED);
+    }
 
     #[test]
     fn every_paper_is_whole_and_has_its_study() {

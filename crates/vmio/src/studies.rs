@@ -27,9 +27,10 @@ pub const ALL: &[(&str, &str)] = &[
     ("light", include_str!("../../../studies/light.toml")),
     ("read-ahead", include_str!("../../../studies/read-ahead.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
+    ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
 ];
 
-/// What `vmio guard simulate --study` knows: experiments that are simulated, and no studies to run.
+/// What `vmio guard simulate --study` knows: experiments that are simulated; each is a study to run, too.
 pub const SIMULATED: &[&str] = &["amamou2012"];
 
 /// The names that a study may use: those of the entries of each extension point.
@@ -61,11 +62,6 @@ pub fn named(word: &str) -> anyhow::Result<Study> {
         let text = std::fs::read_to_string(Path::new(word))
             .with_context(|| Failure::new(Exit::Usage, format!("cannot read the study {word}")).help(START))?;
         return parse(word, &text);
-    }
-    if SIMULATED.contains(&word) {
-        return Err(Failure::new(Exit::Usage, format!("{word} is no study to run: it is simulated"))
-            .help(format!("vmio guard simulate --study {word}"))
-            .into());
     }
     let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
     Err(Failure::new(Exit::Usage, format!("no study is called {word}"))

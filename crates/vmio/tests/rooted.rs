@@ -7,6 +7,7 @@ mod help;
 
 mod root_budget;
 mod root_device;
+mod root_experiment;
 mod root_faults;
 mod root_guard;
 mod root_guard_churn;

@@ -288,6 +288,7 @@ fn outputs(dir: &Path) -> Printed {
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("image", "guest_schema.rs", include_str!("guest_schema.rs")),
     ("guard-status", "root_guard.rs", include_str!("root_guard.rs")),
+    ("study-experiment", "root_experiment.rs", include_str!("root_experiment.rs")),
 ];
 
 /// Fields that this test cannot have other than as `null`, and why.

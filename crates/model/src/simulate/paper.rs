@@ -67,6 +67,14 @@ pub struct Footnote {
 }
 
 impl Published {
+    /// The same where a rate is so many times what it was there.
+    #[must_use]
+    pub fn scaled(&self, ratio: f64) -> Published {
+        let value = if self.what == What::ThroughputMbit { self.value * ratio } else { self.value };
+        let offered = self.while_offered_mbit.iter().map(|mbit| (*mbit as f64 * ratio).round() as u64).collect();
+        Published { value, while_offered_mbit: offered, ..self.clone() }
+    }
+
     /// The same figure in an outcome; `None` where the scenario has no such member or moment. A
     /// throughput is the mean over all the time with these offers, the first second of each left out.
     pub fn simulated(&self, scenario: &Scenario, outcome: &Outcome) -> Option<f64> {
@@ -75,9 +83,8 @@ impl Published {
             What::LossPercent => Some(outcome.totals.get(i)?.loss_ratio() * 100.0),
             What::ThroughputMbit => {
                 let holds = |at: u64| {
-                    let offers = |v: &Vif| offered(&v.source, at).map(|rate| rate / 1_000_000);
-                    let now: Option<Vec<u64>> = scenario.vifs.iter().map(offers).collect();
-                    now.as_deref() == Some(&self.while_offered_mbit)
+                    let offers = |v: &Vif| v.source.offers(at) / 1_000_000;
+                    scenario.vifs.iter().map(offers).collect::<Vec<u64>>() == self.while_offered_mbit
                 };
                 let within = |at: u64| at >= SECOND && holds(at - SECOND) && holds(at.saturating_sub(1));
                 let rates: Vec<f64> = outcome
@@ -90,12 +97,6 @@ impl Published {
             }
         }
     }
-}
-
-/// What a source offers at a moment, in bit/s; `None` of one without a schedule.
-fn offered(source: &Source, at: u64) -> Option<u64> {
-    let Source::OpenLoop(schedule) = source else { return None };
-    Some(schedule.iter().take_while(|s| s.0 <= at).last().map_or(0, |s| s.1))
 }
 
 /// The part of what a member offers over the whole scenario that lies above its maximum, and so

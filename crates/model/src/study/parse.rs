@@ -10,6 +10,7 @@ use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, value_span};
 
 mod baseline;
+mod guard;
 mod matrix;
 mod named;
 mod parts;
@@ -70,7 +71,8 @@ fn asks_for_disks(top: &DeTable<'_>) -> bool {
 impl Reader<'_> {
     fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
         let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
-        let keys = ["name", "title", "cites", "baseline", "guest", "size", "repeat", "control", "matrix", "cell"];
+        let keys =
+            ["name", "title", "cites", "baseline", "guest", "size", "repeat", "control", "guard", "matrix", "cell"];
         self.known_keys(&top, &keys);
         let disks = asks_for_disks(top.table);
         let name = self.string(&top, "name", None);
@@ -93,6 +95,7 @@ impl Reader<'_> {
             reader.fits(s, &mut count, 1).then_some(cell)
         });
         let control = self.control(&top, matrix.as_ref().zip(named.as_ref()), names);
+        let guards = self.guards(&top);
         let study = Study {
             name: name?,
             title: title?,
@@ -102,6 +105,7 @@ impl Reader<'_> {
             size: size?,
             repeat: repeat?,
             control: control?,
+            guards: guards?,
             matrix: matrix?,
             named: named?,
         };

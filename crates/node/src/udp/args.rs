@@ -9,7 +9,7 @@ use super::{SECOND_NS, receive, send};
 /// How it is called.
 pub const USAGE: &str = "\
 usage: vmio-udp send ADDRESS PORT --rate BITS --bytes PAYLOAD --seconds S
-           [--rate-at SECOND=BITS]... [--blocking] [--greet S]
+           [--rate-at SECOND=BITS]... [--blocking] [--greet S] [--late S]
        vmio-udp receive ADDRESS PORT --seconds S [--senders N] [--quiet S]
        vmio-udp --version
 send      packets of PAYLOAD bytes at so many bits of payload a second, each
@@ -17,6 +17,8 @@ send      packets of PAYLOAD bytes at so many bits of payload a second, each
           --rate-at changes the rate from that second on. --blocking waits
           where the socket's buffer is full and leaves out what is due then.
           --greet begins when the receiver has answered, within S seconds.
+          --late counts a packet as late from S seconds on, if that is more
+          than 1 ms and eight gaps between packets.
 receive   says `ready ADDRESS PORT`, counts what comes, and ends after S
           seconds, on SIGTERM, when N senders are done, or when nothing came
           for --quiet seconds. PORT 0 is any that is free.
@@ -49,6 +51,7 @@ struct Options {
     quiet_ns: Option<u64>,
     blocking: bool,
     greet_ns: Option<u64>,
+    within_ns: u64,
 }
 
 /// Reads the arguments behind the program's name.
@@ -77,6 +80,7 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> 
             ("--rate-at", true) => told.steps.push(step(&value()?)?),
             ("--bytes", true) => told.bytes = Some(number(&name, &value()?)?),
             ("--greet", true) => told.greet_ns = Some(time(&name, &value()?)?),
+            ("--late", true) => told.within_ns = time(&name, &value()?)?,
             ("--blocking", true) => told.blocking = true,
             ("--senders", false) => told.senders = Some(number(&name, &value()?)?),
             ("--quiet", false) => told.quiet_ns = Some(time(&name, &value()?)?),
@@ -108,7 +112,7 @@ impl Options {
         if steps.is_empty() {
             return Err("--rate is missing".to_owned());
         }
-        let schedule = Schedule::new(&steps, bytes, length_ns)?;
+        let schedule = Schedule::new(&steps, bytes, length_ns)?.within(self.within_ns);
         Ok(send::Job { to, bytes, schedule, waits: self.blocking, greet_ns: self.greet_ns })
     }
 }
@@ -148,13 +152,14 @@ mod tests {
     #[test]
     fn both_commands_are_understood() {
         let Command::Send(job) =
-            of("send 10.0.0.1 9 --rate 8000 --bytes 1000 --seconds 3 --rate-at 1=0 --rate-at 2.5=16000 --blocking --greet 2")
+            of("send 10.0.0.1 9 --rate 8000 --bytes 1000 --seconds 3 --rate-at 1=0 --rate-at 2.5=16000 --blocking --greet 2 --late 9")
                 .unwrap()
         else {
             panic!("it sends")
         };
         assert_eq!((job.to.to_string().as_str(), job.bytes, job.waits), ("10.0.0.1:9", 1000, true));
         assert_eq!(job.schedule.due_ns(1), Some(2_500_000_000));
+        assert_eq!(job.schedule.least_allowed_ns(), 9 * SECOND_NS, "more than eight gaps of half a second");
         assert_eq!((job.schedule.packets(), job.greet_ns), (2, Some(2 * SECOND_NS)));
         let Command::Receive(job) = of("receive ::1 0 --seconds 0.5 --senders 2 --quiet 1").unwrap() else {
             panic!("it receives")

@@ -27,6 +27,8 @@ pub struct Schedule {
     bits: u128,
     length_ns: u64,
     packets: u64,
+    /// What is late by less is not late.
+    within_ns: u64,
 }
 
 /// A time with one rate.
@@ -71,7 +73,13 @@ impl Schedule {
             parts.push(Part { from_ns: step.from_ns, to_ns, rate_bits: step.rate_bits, before, packets });
             before = after;
         }
-        Ok(Self { parts, bits, length_ns, packets: before })
+        Ok(Self { parts, bits, length_ns, packets: before, within_ns: LEAST_ALLOWED_NS })
+    }
+
+    /// The same where packets may be late by so much, if that is more than else.
+    #[must_use]
+    pub fn within(self, ns: u64) -> Self {
+        Self { within_ns: ns.max(LEAST_ALLOWED_NS), ..self }
     }
 
     /// How many packets it has.
@@ -97,19 +105,20 @@ impl Schedule {
         Some(part.from_ns + after as u64)
     }
 
-    /// By how much a packet may be late: 1 ms or eight gaps between packets, whichever is more.
+    /// By how much a packet may be late: 1 ms, what [`Schedule::within`] says, or eight gaps between packets, whichever
+    /// is more.
     pub fn allowed_ns(&self, number: u64) -> u64 {
-        self.part_of(number).map_or(LEAST_ALLOWED_NS, |part| self.allowed_at(part.rate_bits))
+        self.part_of(number).map_or(self.within_ns, |part| self.allowed_at(part.rate_bits))
     }
 
     /// The least of that, which is at the highest rate.
     pub fn least_allowed_ns(&self) -> u64 {
-        self.parts.iter().map(|part| self.allowed_at(part.rate_bits)).min().unwrap_or(LEAST_ALLOWED_NS)
+        self.parts.iter().map(|part| self.allowed_at(part.rate_bits)).min().unwrap_or(self.within_ns)
     }
 
     fn allowed_at(&self, rate_bits: u64) -> u64 {
         let gaps = ALLOWED_GAPS * self.bits / u128::from(rate_bits);
-        u64::try_from(gaps).unwrap_or(u64::MAX).max(LEAST_ALLOWED_NS)
+        u64::try_from(gaps).unwrap_or(u64::MAX).max(self.within_ns)
     }
 
     /// The first packet that is due then or later; [`Self::packets`] where none is.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use vmio_look::require::Requirement;
 
-use super::{HOST, IP, NSENTER, NetCtx, NetPath, Network, ROOT, Result, TUN, UNSHARE};
+use super::{Addresses, HOST, IP, NSENTER, NetCtx, NetPath, Network, ROOT, Result, TUN, UNSHARE};
 
 /// Entry `bridge`.
 pub struct Bridge;
@@ -37,28 +37,42 @@ impl Network for Bridge {
 /// A bridge that has the host's address, with the actor as a port of it.
 pub(super) fn bridged(ctx: &NetCtx<'_>) -> Result<NetPath> {
     let bridge = ctx.interface("br");
+    made(ctx, &bridge, ctx.addresses())?;
+    let mut path = plugged(ctx, &bridge, ctx.addresses())?;
+    path.between.push(bridge);
+    Ok(path)
+}
+
+/// Makes a bridge that has the host's address of a network.
+pub(super) fn made(ctx: &NetCtx<'_>, bridge: &str, addresses: Addresses) -> Result<()> {
     let lines = [
         format!("link add {bridge} type bridge"),
-        format!("address add {} dev {bridge}", ctx.with_prefix(1)),
+        format!("address add {} dev {bridge}", addresses.with_prefix(addresses.host)),
         format!("link set {bridge} up"),
     ];
-    ctx.host.ip(ctx.node, &lines.each_ref().map(String::as_str))?;
+    ctx.host.ip(ctx.node, &lines.each_ref().map(String::as_str))
+}
+
+/// The actor as a port of a bridge; the path has neither the bridge nor peers yet.
+pub(super) fn plugged(ctx: &NetCtx<'_>, bridge: &str, addresses: Addresses) -> Result<NetPath> {
     let mut path = NetPath::empty();
-    match ctx.guest {
+    let port = match ctx.guest {
         Some(queues) => {
-            let plug = ctx.tap(&bridge, queues)?;
-            path.between.push(plug.tap.clone());
+            let plug = ctx.tap(bridge, queues, addresses)?;
+            let tap = plug.tap.clone();
             path.plug = Some(plug);
+            tap
         }
         None => {
             let port = ctx.interface("port");
-            let (beside, native) = ctx.beside(&port, "eth0", 2)?;
+            let (beside, native) = ctx.beside(&port, "eth0", addresses, addresses.actor)?;
             ctx.host.ip(ctx.node, &[&format!("link set {port} master {bridge}")])?;
             path.native = Some(native);
             path.held.push(beside);
-            path.between.push(port);
+            port
         }
-    }
-    path.between.push(bridge);
+    };
+    path.between.push(port.clone());
+    path.port = Some(port);
     Ok(path)
 }

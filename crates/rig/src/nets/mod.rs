@@ -21,13 +21,14 @@ use vmio_node::{Exec, Node, Reader};
 mod bridge;
 mod loopback;
 mod namespace;
+mod shared;
 mod uplink;
 mod veth;
 
 pub use namespace::Namespace;
 
 /// All networks, in the order in which they are shown.
-pub const ALL: &[&dyn Network] = &[&loopback::Loopback, &veth::Veth, &bridge::Bridge, &uplink::Uplink];
+pub const ALL: &[&dyn Network] = &[&loopback::Loopback, &veth::Veth, &bridge::Bridge, &uplink::Uplink, &shared::Shared];
 
 /// The network of that name.
 pub fn find(name: &str) -> Option<&'static dyn Network> {
@@ -69,6 +70,10 @@ pub trait Network: Sync {
     fn linked(&self) -> &'static [&'static str] {
         &[]
     }
+    /// Whether all its paths of a run are one network, which those to come are added to ([`NetCtx::first`]).
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// Builds the path of one actor.
     ///
     /// # Errors
@@ -86,6 +91,24 @@ pub struct NetCtx<'a> {
     pub number: u8,
     /// Queues of the guest that is to be plugged in; `None` where the actor is native.
     pub guest: Option<u32>,
+    /// The path of a shared network that was built first; `None` where this is the first, or has a network of its own.
+    pub first: Option<&'a NetPath>,
+}
+
+/// The addresses of a network.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Addresses {
+    host: Ipv4Addr,
+    actor: Ipv4Addr,
+    remote: Ipv4Addr,
+    prefix: u8,
+}
+
+impl Addresses {
+    /// As `ip address` takes one of them.
+    fn with_prefix(&self, end: Ipv4Addr) -> String {
+        format!("{end}/{}", self.prefix)
+    }
 }
 
 /// A path. It goes with its namespaces, when it and the host's are dropped.
@@ -98,6 +121,8 @@ pub struct NetPath {
     pub peers: BTreeMap<&'static str, NetEnd>,
     /// Interfaces in the host's namespace that are neither end, the ports of a bridge before it.
     pub between: Vec<String>,
+    /// The interface that the actor is plugged into the host by: its tap, or the host's end of its veth pair.
+    pub port: Option<String>,
     /// The host's end of the link to another host.
     pub uplink: Option<String>,
     /// The namespaces beside the host's.
@@ -115,6 +140,8 @@ pub struct Port {
     pub interface: String,
     /// Whether it is an end of a link between hosts.
     pub is_link: bool,
+    /// Whether the actor is plugged into the host by it.
+    pub is_plug: bool,
 }
 
 /// An end of a path.
@@ -141,7 +168,15 @@ pub struct Plug {
 
 impl NetPath {
     fn empty() -> Self {
-        Self { native: None, plug: None, peers: BTreeMap::new(), between: Vec::new(), uplink: None, held: Vec::new() }
+        Self {
+            native: None,
+            plug: None,
+            peers: BTreeMap::new(),
+            between: Vec::new(),
+            port: None,
+            uplink: None,
+            held: Vec::new(),
+        }
     }
 
     /// Its interfaces but the actor's own, the ports of a bridge before it.
@@ -153,29 +188,29 @@ impl NetPath {
             enter: host.enter(),
             interface: name.clone(),
             is_link: linked && self.uplink.as_ref() == Some(name),
+            is_plug: self.port.as_ref() == Some(name),
         };
         let mut all: Vec<Port> = self.between.iter().map(here).collect();
         if let Some(end) = self.peers.get(peer).filter(|end| !self.between.contains(&end.interface)) {
             let (enter, interface) = (end.enter.clone(), end.interface.clone());
-            all.insert(0, Port { node: node.clone(), enter, interface, is_link: linked });
+            all.insert(0, Port { node: node.clone(), enter, interface, is_link: linked, is_plug: false });
         }
         all
     }
 }
 
 impl NetCtx<'_> {
-    /// The network of this path.
-    const PREFIX: u8 = 24;
-
-    /// An address of this path: 1 is the host, 2 the actor, 3 another host. The networks are of the range for
-    /// measurements between networks (RFC 2544, 198.18.0.0/15), which no one routes.
-    fn address(&self, end: u8) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::new(198, 18, self.number, end))
+    /// The addresses of this path's own network: 1 is the host, 2 the actor, 3 another host. The networks are of the
+    /// range for measurements between networks (RFC 2544, 198.18.0.0/15), which no one routes.
+    fn addresses(&self) -> Addresses {
+        let [host, actor, remote] = [1, 2, 3].map(|end| Ipv4Addr::new(198, 18, self.number, end));
+        Addresses { host, actor, remote, prefix: 24 }
     }
 
-    /// The same as `ip address` takes it.
-    fn with_prefix(&self, end: u8) -> String {
-        format!("{}/{}", self.address(end), Self::PREFIX)
+    /// The addresses of this path in the network that paths share, which has the other half of that range.
+    fn shared_addresses(&self) -> Addresses {
+        let [host, remote] = [1, 3].map(|end| Ipv4Addr::new(198, 19, 0, end));
+        Addresses { host, actor: Ipv4Addr::new(198, 19, 1, self.number), remote, prefix: 16 }
     }
 
     /// The name of an interface of this path.
@@ -185,24 +220,24 @@ impl NetCtx<'_> {
 
     /// The host's end.
     fn host_end(&self, interface: &str) -> NetEnd {
-        NetEnd { enter: self.host.enter(), address: self.address(1), interface: interface.to_owned() }
+        NetEnd { enter: self.host.enter(), address: self.addresses().host.into(), interface: interface.to_owned() }
     }
 
     /// A namespace joined with the host's by a veth pair; the host's end is called as said, and has no address.
-    fn beside(&self, here: &str, there: &str, end: u8) -> Result<(Namespace, NetEnd)> {
+    fn beside(&self, here: &str, there: &str, addresses: Addresses, end: Ipv4Addr) -> Result<(Namespace, NetEnd)> {
         let beside = Namespace::make(self.node)?;
         let path = beside.path();
         self.host.ip(self.node, &[&format!("link add {here} type veth peer name {there} netns {path}")])?;
         self.host.ip(self.node, &[&format!("link set {here} up")])?;
-        let address = self.with_prefix(end);
+        let address = addresses.with_prefix(end);
         let lines = ["link set lo up", &format!("address add {address} dev {there}"), &format!("link set {there} up")];
         beside.ip(self.node, &lines)?;
-        let end = NetEnd { enter: beside.enter(), address: self.address(end), interface: there.to_owned() };
+        let end = NetEnd { enter: beside.enter(), address: end.into(), interface: there.to_owned() };
         Ok((beside, end))
     }
 
     /// A tap for the guest, as a port of a bridge.
-    fn tap(&self, bridge: &str, queues: u32) -> Result<Plug> {
+    fn tap(&self, bridge: &str, queues: u32, addresses: Addresses) -> Result<Plug> {
         let tap = self.interface("tap");
         let many = if queues > 1 { " multi_queue" } else { "" };
         let lines = [
@@ -211,7 +246,7 @@ impl NetCtx<'_> {
             format!("link set {tap} up"),
         ];
         self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
-        Ok(Plug { tap, address: self.address(2), prefix: Self::PREFIX })
+        Ok(Plug { tap, address: addresses.actor.into(), prefix: addresses.prefix })
     }
 }
 

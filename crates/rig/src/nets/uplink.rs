@@ -32,7 +32,7 @@ impl Network for Uplink {
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let mut path = bridged(ctx)?;
         let (bridge, uplink) = (ctx.interface("br"), ctx.interface("up"));
-        let (beside, remote) = ctx.beside(&uplink, "eth0", 3)?;
+        let (beside, remote) = ctx.beside(&uplink, "eth0", ctx.addresses(), ctx.addresses().remote)?;
         ctx.host.ip(ctx.node, &[&format!("link set {uplink} master {bridge}")])?;
         path.peers = BTreeMap::from([(HOST, ctx.host_end(&bridge)), (REMOTE, remote)]);
         path.held.push(beside);

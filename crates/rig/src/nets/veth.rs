@@ -21,9 +21,9 @@ impl Network for Veth {
         false
     }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
-        let here = ctx.interface("veth");
-        let (beside, native) = ctx.beside(&here, "eth0", 2)?;
-        ctx.host.ip(ctx.node, &[&format!("address add {} dev {here}", ctx.with_prefix(1))])?;
+        let (here, addresses) = (ctx.interface("veth"), ctx.addresses());
+        let (beside, native) = ctx.beside(&here, "eth0", addresses, addresses.actor)?;
+        ctx.host.ip(ctx.node, &[&format!("address add {} dev {here}", addresses.with_prefix(addresses.host))])?;
         Ok(NetPath {
             native: Some(native),
             peers: BTreeMap::from([(HOST, ctx.host_end(&here))]),

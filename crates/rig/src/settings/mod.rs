@@ -4,22 +4,26 @@
 //!
 //! Adding a setting: a file with a type that implements [`Setting`], and its line in [`ALL`].
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use vmio_look::require::Requirement;
 use vmio_model::cell::Actor;
 use vmio_model::result::{Mark, WorkloadTraits};
-use vmio_model::study::SettingName;
+use vmio_model::study::{GuardPolicy, SettingName};
 use vmio_node::Journal;
 
 use crate::nets::Port;
 use crate::workloads::End;
 
+mod guard;
 mod mtu;
 mod ports;
 mod rate;
 mod read_ahead;
 
-/// All settings, in the order in which they are shown.
-pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &rate::Rate];
+/// All settings, in the order in which they are shown, and put: what comes later may build on what is there.
+pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &rate::Rate, &guard::Guard];
 
 /// The setting of that name.
 pub fn find(name: &str) -> Option<&'static dyn Setting> {
@@ -91,6 +95,12 @@ pub struct Where<'a> {
     pub end: &'a End,
     /// The interfaces of its path on the host's side; none where it works over no path.
     pub ports: &'a [Port],
+    /// The interfaces of all actors of the cell, in their order, and which of them this one is.
+    pub cell: (&'a [&'a [Port]], usize),
+    /// What the study says of policies for a guard.
+    pub guards: &'a BTreeMap<String, GuardPolicy>,
+    /// A directory of vmio's own, which sockets may lie in.
+    pub run_dir: &'a Path,
     /// Takes note of what is changed on the host.
     pub journal: &'a Journal,
 }
@@ -222,7 +232,7 @@ mod tests {
                     assert!(read(&other).is_err() || read(&other).as_deref() == Ok(*example), "{name}={other}");
                 }
             }
-            for wrong in ["", " ", "-1", "nonsense", "\u{0}"] {
+            for wrong in ["", " ", "-1", "No sense", "\u{0}"] {
                 let said = read(wrong).unwrap_err();
                 assert!(setting.examples().iter().any(|e| said.contains(e)), "{name}={wrong:?}: {said}");
             }

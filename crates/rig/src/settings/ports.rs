@@ -53,7 +53,7 @@ impl Where<'_> {
         let none = || Error::Refused("the actor was given no address".into());
         let address = self.end.address().ok_or_else(none)?.to_string();
         let (node, enter) = (self.end.node.clone(), self.end.enter.clone());
-        let mut port = Port { node, enter, interface: String::new(), is_link: false };
+        let mut port = Port { node, enter, interface: String::new(), is_link: false, is_plug: false };
         let text = port.ask("ip", &["-oneline", "address", "show", "to", &address])?;
         let missing = || Error::Failed(format!("no interface of {} has the address {address}", port.node.name()));
         port.interface = text.split_whitespace().nth(1).map(str::to_owned).ok_or_else(missing)?;

@@ -122,7 +122,7 @@ fn mbit(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// The rate of the token bucket at an interface's root, in bytes a second, as `tc -json` has it; `None` without one.
-fn limit(port: &Port) -> Result<Option<u64>> {
+pub(super) fn limit(port: &Port) -> Result<Option<u64>> {
     let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
     rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` tells of {}: {e}", port.interface)))
 }

@@ -42,7 +42,15 @@ impl Bed {
         let node: Arc<dyn Node> = self.node.clone();
         let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
         let mut undos = Undos::default();
-        let on = Where { actor, end: &end, ports: &[], journal: &self.journal };
+        let on = Where {
+            actor,
+            end: &end,
+            ports: &[],
+            cell: (&[], 0),
+            guards: &BTreeMap::new(),
+            run_dir: Path::new(""),
+            journal: &self.journal,
+        };
         Ok((ReadAhead.apply(value, &on, &mut undos)?, undos))
     }
 

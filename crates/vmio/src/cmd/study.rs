@@ -1,18 +1,24 @@
 //! `vmio study`: the studies that come with vmio, and one's own.
 
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command};
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::paper;
+use vmio_model::result::Run;
+use vmio_model::simulate::measured::{self, Trial};
+use vmio_model::simulate::paper::Paper as Experiment;
+use vmio_model::simulate::{self, Scenario};
 use vmio_model::study::Study;
 use vmio_model::summary::summarise;
 
 use crate::context::{Context, Outcome};
-use crate::report::{self, Forms};
+use crate::report::{self, Forms, experiment};
 use crate::run::{self, Mode, Wishes};
 use crate::store::{RunId, Store};
 use crate::{fit, papers, studies, term};
@@ -25,7 +31,9 @@ use crate::{fit, papers, studies, term};
   vmio study run sparse --yes          first writes: sparse against preallocated
   vmio study run ./mine.toml --dry-run
   vmio study compare shafer2010-storage paper
-                                       which of the paper's effects appear here")]
+                                       which of the paper's effects appear here
+  vmio study compare amamou2012 paper --html amamou2012.html
+                                       rates over time beside those simulated")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -62,6 +70,9 @@ enum Verb {
         /// Use this run instead: its number, or `last`
         #[arg(long, value_name = "RUN")]
         of: Option<RunId>,
+        /// Write rates over time to FILE as HTML (amamou2012 alone)
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
     },
 }
 
@@ -88,7 +99,12 @@ pub(super) fn bundled() -> Vec<&'static str> {
 
 /// Of these, those that repeat a paper's measurements.
 pub(super) fn of_papers() -> Vec<&'static str> {
-    papers::all().iter().flat_map(|paper| &paper.studies).map(String::as_str).collect()
+    papers::all()
+        .iter()
+        .flat_map(|paper| &paper.studies)
+        .map(String::as_str)
+        .chain(studies::SIMULATED.iter().copied())
+        .collect()
 }
 
 /// What a study can be compared with.
@@ -136,11 +152,21 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             wishes.behind(context);
             run::start(&studies::named(study)?, Mode::Study, wishes, forms, None, context)
         }
-        Verb::Compare { study, with: With::Paper, of } => compare(study, *of, context),
+        Verb::Compare { study, with: With::Paper, of, html } => compare(study, *of, html.as_deref(), context),
     }
 }
 
-fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
+fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Context) -> Outcome {
+    if let Some((paper, scenario)) = papers::experiment(study)? {
+        let store = Store::open_existing(&context.paths.db())?;
+        // The rates over time are in what the programs printed.
+        let run = store.load_whole(run_of(study, of, &store)?)?;
+        return experiment(&run, paper, &scenario, html, context);
+    }
+    if html.is_some() {
+        let what = format!("{study} is no experiment over time, which --html draws");
+        return Err(Failure::new(Exit::Usage, what).help("`vmio runs show --html FILE` draws a run").into());
+    }
     let Some(paper) = papers::of_study(study) else {
         let what = format!("{study} is no study that repeats a paper's measurements");
         return Err(Failure::new(Exit::Usage, what).help(format!("one of {}", of_papers().join(", "))).into());
@@ -153,6 +179,43 @@ fn compare(study: &str, of: Option<RunId>, context: &Context) -> Outcome {
         false => term::print(&report::effects_text(&compared, context.style))?,
     }
     Ok(Exit::Done)
+}
+
+/// An experiment over time, beside its simulation and what is printed.
+fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&Path>, context: &Context) -> Outcome {
+    let study: Study = toml::from_str(&run.study_toml)?;
+    let beside = |trial: Trial| {
+        let simulated = simulate::run(&trial.scenario, &trial.settings)?;
+        anyhow::Ok(experiment::Beside { trial, simulated })
+    };
+    let trials = measured::trials(run, &study, scenario);
+    if trials.is_empty() {
+        let what = format!("run {} measured no cell of the experiment", run.id);
+        return Err(Failure::new(Exit::Precondition, what).help(format!("vmio runs show {} says why", run.id)).into());
+    }
+    let report = experiment::Report {
+        run: run.id,
+        cells: trials.into_iter().map(beside).collect::<anyhow::Result<_>>()?,
+        printed_bps: scenario.capacity,
+        paper,
+        missing: run.skipped.iter().map(|skipped| (short(&skipped.cell), skipped.reason.clone())).collect(),
+        command: format!("{}\n{}", run.command.join(" "), context.command.join(" ")),
+    };
+    if let Some(file) = html {
+        crate::files::write(file, &experiment::html(&report))?;
+        term::note(&format!("Plots: {}", file.display()));
+    }
+    match context.json {
+        true => term::json(&experiment::json(&report))?,
+        false => term::print(&experiment::text(&report, context.style))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// A cell of an experiment in a few words: who, and under which settings.
+fn short(cell: &Cell) -> String {
+    let settings: Vec<String> = cell.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("{} {} [{}]", cell.actors().count(), cell.lead.side.kind, settings.join(", "))
 }
 
 /// The run to judge by: the one that was named, else the newest of the study with samples.

@@ -7,6 +7,7 @@ mod code;
 mod config;
 mod cost;
 mod effects;
+pub mod experiment;
 pub mod export;
 mod figures;
 mod finding;

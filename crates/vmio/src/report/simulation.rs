@@ -77,15 +77,15 @@ pub fn time(ps: u64) -> String {
 }
 
 /// Mbit/s with one decimal.
-fn mbit(bps: f64) -> String {
+pub(super) fn mbit(bps: f64) -> String {
     format!("{:.1}", bps / 1e6)
 }
 
-fn ratio(part: u64, of: u64) -> f64 {
+pub(super) fn ratio(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
-fn mean_bps(bits: u64, seconds: f64) -> f64 {
+pub(super) fn mean_bps(bits: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bits as f64 / seconds } else { 0.0 }
 }
 
@@ -94,7 +94,7 @@ fn beside(run: &Simulated, figure: &Published) -> bool {
     (run.settings.allocator == Allocator::None) == (figure.system == System::Native)
 }
 
-fn what(figure: &Published) -> String {
+pub(super) fn what(figure: &Published) -> String {
     let system = if figure.system == System::Native { "native" } else { "dba" };
     match (figure.what, figure.while_offered_mbit.as_slice()) {
         (What::LossPercent, _) => format!("{system}: loss of {}", figure.vm),
@@ -105,7 +105,7 @@ fn what(figure: &Published) -> String {
     }
 }
 
-fn shown(figure: &Published, value: f64) -> String {
+pub(super) fn shown(figure: &Published, value: f64) -> String {
     match figure.what {
         What::LossPercent => format!("{value:.2} %"),
         What::ThroughputMbit => format!("{value:.1} Mbit/s"),

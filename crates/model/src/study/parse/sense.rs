@@ -53,6 +53,7 @@ impl Reader<'_> {
             let table = top.table.get(section).map(Spanned::get_ref).and_then(|value| value.as_table());
             table.and_then(|t| t.get(key)).map_or(top.span.clone(), Spanned::span)
         };
+        self.guards_fit(top, study);
         if let Baseline::Like(_) = &study.baseline {
             self.likeness(top, study, names);
         }

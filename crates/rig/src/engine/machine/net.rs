@@ -52,12 +52,14 @@ pub(super) fn build(
         return Ok((None, BTreeMap::new()));
     }
     let host = Namespace::make(node)?;
-    let mut paths = BTreeMap::new();
+    let mut paths: BTreeMap<PathKey, NetPath> = BTreeMap::new();
     for (number, key) in keys.into_iter().enumerate() {
         let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
         let number = u8::try_from(number).with_context(|| format!("a run has {MOST_PATHS} paths at most"))?;
         let guest = key.nic.as_ref().map(|nic| nic.queues.unwrap_or(1));
-        let ctx = NetCtx { node, host: &host, number, guest };
+        let of_same = || paths.iter().find(|(other, _)| other.network == key.network).map(|(_, path)| path);
+        let first = if network.is_shared() { of_same() } else { None };
+        let ctx = NetCtx { node, host: &host, number, guest, first };
         let path = network.build(&ctx).with_context(|| format!("cannot build a path of {}", key.network))?;
         paths.insert(key, path);
     }

@@ -1,17 +1,21 @@
 //! The settings of a cell: put before it, taken back after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::Cell;
 use vmio_model::result::Mark;
+use vmio_model::study::GuardPolicy;
 use vmio_node::Journal;
 
 use super::Machine;
 use super::stage::Act;
 use crate::engine::measure::Impossible;
+use crate::nets::Port;
 use crate::settings::{self, ByDefault, Error, Fit, Setting, Undos, Where};
+use crate::workloads::End;
 
 /// A setting of a cell, with its value.
 pub(super) type Chosen = (&'static dyn Setting, String);
@@ -19,7 +23,11 @@ pub(super) type Chosen = (&'static dyn Setting, String);
 /// The settings that a cell names.
 pub(super) fn chosen(cell: &Cell) -> anyhow::Result<Vec<Chosen>> {
     let find = |name: &str| settings::find(name).with_context(|| format!("no setting {name}"));
-    cell.settings.iter().map(|(name, value)| Ok((find(name)?, value.clone()))).collect()
+    let mut all: Vec<Chosen> =
+        cell.settings.iter().map(|(name, value)| Ok((find(name)?, value.clone()))).collect::<anyhow::Result<_>>()?;
+    // In the order of their list: a guard takes the link as the others have set it.
+    all.sort_by_key(|(one, _)| settings::ALL.iter().position(|s| s.name() == one.name()));
+    Ok(all)
 }
 
 impl Machine<'_> {
@@ -34,7 +42,11 @@ impl Machine<'_> {
             return Ok((Put::default(), Ok(())));
         }
         let (acts, journal) = (Arc::clone(acts), Arc::clone(&self.journal));
-        self.on_storage(move || put(&chosen, &acts, &journal))
+        let (guards, run_dir) = (self.study.guards.clone(), self.run_dir.clone());
+        self.on_storage(move || {
+            let on = Around { acts: &acts, guards: &guards, run_dir: &run_dir, journal: &journal };
+            put(&chosen, &on)
+        })
     }
 
     /// Takes back what was put.
@@ -73,21 +85,56 @@ fn by_default(act: &Act, chosen: &[Chosen]) -> Vec<(&'static dyn Setting, ByDefa
     free.filter_map(|setting| Some((setting, setting.by_default(&act.actor, &traits)?))).collect()
 }
 
-fn put(chosen: &[Chosen], acts: &[Act], journal: &Journal) -> (Put, anyhow::Result<()>) {
+/// What settings are put around.
+struct Around<'a> {
+    acts: &'a [Act],
+    guards: &'a BTreeMap<String, GuardPolicy>,
+    run_dir: &'a Path,
+    journal: &'a Journal,
+}
+
+impl Around<'_> {
+    /// Sets one for the actor at this place.
+    fn apply(
+        &self,
+        setting: &dyn Setting,
+        value: &str,
+        place: usize,
+        end: &End,
+        undos: &mut Undos,
+    ) -> settings::Result<String> {
+        let ports: Vec<&[Port]> = self.acts.iter().map(|act| act.ports.as_slice()).collect();
+        let act = &self.acts[place];
+        let on = Where {
+            actor: &act.actor,
+            end,
+            ports: &act.ports,
+            cell: (&ports, place),
+            guards: self.guards,
+            run_dir: self.run_dir,
+            journal: self.journal,
+        };
+        setting.apply(value, &on, undos)
+    }
+}
+
+fn put(chosen: &[Chosen], on: &Around<'_>) -> (Put, anyhow::Result<()>) {
     let mut put = Put::default();
-    let named = chosen.iter().try_for_each(|one| acts.iter().try_for_each(|act| put_one(one, act, journal, &mut put)));
-    let all = named.and_then(|()| acts.iter().try_for_each(|act| put_defaults(act, chosen, journal, &mut put)));
+    let mut places = 0..on.acts.len();
+    let named =
+        chosen.iter().try_for_each(|one| (0..on.acts.len()).try_for_each(|place| put_one(one, on, place, &mut put)));
+    let all = named.and_then(|()| places.try_for_each(|place| put_defaults(on, place, chosen, &mut put)));
     (put, all)
 }
 
 /// Puts what an actor gets without being named. Where it must not be put, what was found stays, and is told.
-fn put_defaults(act: &Act, chosen: &[Chosen], journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
+fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put) -> anyhow::Result<()> {
+    let act = &on.acts[place];
     for (setting, ByDefault { value, otherwise }) in by_default(act, chosen) {
         let name = setting.name();
         let Some(end) = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name)) else { continue };
-        let on = Where { actor: &act.actor, end, ports: &act.ports, journal };
         let applied = match setting.fits(&act.actor) {
-            Fit::Sets => setting.apply(value, &on, &mut into.undos),
+            Fit::Sets => on.apply(setting, value, place, end, &mut into.undos),
             Fit::Nothing(_) => continue,
             Fit::Refused(why) => Err(Error::Refused(why)),
         };
@@ -111,7 +158,8 @@ fn put_defaults(act: &Act, chosen: &[Chosen], journal: &Journal, into: &mut Put)
     Ok(())
 }
 
-fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut Put) -> anyhow::Result<()> {
+fn put_one((setting, value): &Chosen, on: &Around<'_>, place: usize, into: &mut Put) -> anyhow::Result<()> {
+    let act = &on.acts[place];
     let name = setting.name();
     let failed = || format!("cannot set {name} to {value} for {}", act.actor.key());
     match setting.fits(&act.actor) {
@@ -122,7 +170,7 @@ fn put_one((setting, value): &Chosen, act: &Act, journal: &Journal, into: &mut P
     // The role that is measured is the actor's own.
     let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
     let end = end.with_context(|| format!("{}: nothing was prepared for its workload", failed()))?;
-    match setting.apply(value, &Where { actor: &act.actor, end, ports: &act.ports, journal }, &mut into.undos) {
+    match on.apply(*setting, value, place, end, &mut into.undos) {
         Ok(effective) => {
             let at = format!("{} [{name}={value}]", act.actor.place_key());
             into.effective.entry(at).or_default().insert(name.to_owned(), effective);

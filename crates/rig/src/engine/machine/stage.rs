@@ -16,7 +16,7 @@ use super::net::PathKey;
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
 use crate::limits::OOM_SCORE_ADJ;
-use crate::nets::{Namespace, Port};
+use crate::nets::{self, Namespace, Port};
 use crate::probes::foreign::Circumstances;
 use crate::probes::{Qemu, Subject, Thing};
 use crate::workloads::{self, At, End, Found, Gentle, Role, Span, Stage, Wants};
@@ -188,7 +188,13 @@ impl Machine<'_> {
             Some(plug) => (plug.tap.clone(), self.host_end()),
             None => (theirs.interface.clone(), theirs.enter.clone()),
         };
-        subjects.push(Subject::here(self.local.clone(), Thing::Link { name: link.0, enter: link.1 }));
+        // What came to the host, and what of that left it by a link that others use too.
+        let host = || self.host_end();
+        let shared = || Some([path.port.clone()?, path.uplink.clone()?].map(|name| (name, host())));
+        let links = if nets::find(network).is_some_and(nets::Network::is_shared) { shared() } else { None };
+        for (name, enter) in links.map_or(vec![link], Vec::from) {
+            subjects.push(Subject::here(self.local.clone(), Thing::Link { name, enter }));
+        }
         let last = workload.roles().len().saturating_sub(1);
         let end_of = |i: usize| if i == last { own.clone() } else { served.clone() };
         let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();

@@ -1,6 +1,6 @@
 //! A family of datagram streams by name, for what is swept: rate, size, whether the sender waits.
 //!
-//! `udp-100mbit-1472` says it all. A stream has one name only (`1gbit`, never `1000mbit`), since names are keys of cells.
+//! `udp-100mbit-1472` says it all, and so does `udp-80mbit.20s.20mbit-1472-frames`: 80 Mbit/s of frames until 20 s, then 20. A stream has one name only (`1gbit`, never `1000mbit`), since names are keys of cells.
 
 use vmio_look::require::Requirement;
 use vmio_model::study::{Family, Sort};
@@ -9,7 +9,7 @@ use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 use super::udp::{GENERATOR, Udp};
 
 /// How the names are made.
-pub const GRAMMAR: &str = "udp-<rate>-<bytes>[-blocking]";
+pub const GRAMMAR: &str = "udp-<rate>[.<s>s.<rate>…]-<bytes>[-frames][-within<ms>ms][-blocking]";
 
 /// The family as the reader of studies needs it.
 pub const FAMILY: Family = Family {
@@ -32,6 +32,10 @@ const UNITS: [(&str, u64); 3] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), (
 const RATE_MOST: u64 = 800_000_000_000;
 /// Fewest packets a second: the fewer, the less a share of them says.
 const PACKETS_LEAST: u64 = 10;
+/// Latest that a packet may be without being late.
+const WITHIN_MOST_MS: u64 = 100;
+/// The longest that an actor works, in seconds.
+const STEP_LATEST: u64 = 3600;
 
 /// The stream of that name: `None` when the word is not of the family at all, `Some(Err)` when it is meant to be,
 /// with what is wrong.
@@ -46,35 +50,70 @@ pub fn parse(word: &str) -> Option<Result<Udp, String>> {
 
 /// The name of a stream: what [`parse`] takes.
 pub fn name(udp: &Udp) -> String {
-    format!("udp-{}-{}{}", rate(udp.rate_bits), udp.bytes, if udp.waits { "-blocking" } else { "" })
+    let steps: String = udp.steps.iter().map(|(second, bits)| format!(".{second}s.{}", rate(*bits))).collect();
+    let within = if udp.within_ms > 0 { format!("-within{}ms", udp.within_ms) } else { String::new() };
+    let (frames, waits) = (if udp.frames { "-frames" } else { "" }, if udp.waits { "-blocking" } else { "" });
+    format!("udp-{}{steps}-{}{frames}{within}{waits}", rate(udp.rate_bits), udp.bytes)
 }
 
 fn stream(rest: &[&str]) -> Result<Udp, String> {
-    let rate_bits = bits(rest[0])
-        .ok_or_else(|| format!("`{}` is not a rate: a whole number of kbit, mbit or gbit, as in 100mbit", rest[0]))?;
+    let (rate_bits, steps) = load(rest[0])?;
     let bytes = rest.get(1).ok_or("the size is missing, for example -1472")?;
     let bytes = bytes.parse().map_err(|_| format!("`{bytes}` is not a size: bytes of payload, for example 1472"))?;
-    let waits = match &rest[2..] {
-        [] => false,
-        ["blocking"] => true,
-        ["blocking", other, ..] | [other, ..] => {
-            return Err(format!("`{other}`: only `blocking` may stand there, once"));
-        }
+    let mut words = rest[2..].iter().copied().peekable();
+    let frames = words.next_if_eq(&"frames").is_some();
+    let within = words.next_if(|word| word.starts_with("within")).map_or(Ok(0), milliseconds)?;
+    let waits = words.next_if_eq(&"blocking").is_some();
+    if let Some(other) = words.next() {
+        let known = "only `frames`, `within20ms` (or another time) and `blocking`";
+        return Err(format!("`{other}`: {known} may stand there, in this order, each once"));
+    }
+    Ok(Udp { rate_bits, steps, bytes, frames, within_ms: within, waits })
+}
+
+/// `within20ms`.
+fn milliseconds(word: &str) -> Result<u64, String> {
+    let digits = word.strip_prefix("within").and_then(|rest| rest.strip_suffix("ms"));
+    let ms = digits.filter(|d| d.bytes().all(|b| b.is_ascii_digit())).and_then(|d| d.parse().ok());
+    ms.filter(|ms| (1..=WITHIN_MOST_MS).contains(ms))
+        .ok_or_else(|| format!("`{word}` is no time: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"))
+}
+
+/// `80mbit.20s.20mbit.28s.60mbit`: a rate, and by turns the second from which on there is another, and that.
+fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), String> {
+    let rate = |word: &str| {
+        bits(word).ok_or_else(|| format!("`{word}` is not a rate: a whole number of kbit, mbit or gbit, as in 100mbit"))
     };
-    Ok(Udp { rate_bits, bytes, waits })
+    let parts: Vec<&str> = word.split('.').collect();
+    let Some((first, rest)) = parts.split_first() else { return Err("the rate is missing".into()) };
+    let (first, mut steps) = (rate(first)?, Vec::new());
+    for step in rest.chunks(2) {
+        let second = step[0].strip_suffix('s').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+        let second = second.and_then(|digits| digits.parse::<u64>().ok());
+        let second = second.ok_or_else(|| format!("`{}` is not a time: whole seconds, as in 20s", step[0]))?;
+        let bits = rate(step.get(1).ok_or_else(|| format!("from {second} s on there is no rate"))?)?;
+        let last = steps.last().map_or(0, |(second, _)| *second);
+        if second <= last || second > STEP_LATEST {
+            return Err(format!("`{second}s`: each rate begins after the one before it, and within {STEP_LATEST} s"));
+        }
+        steps.push((second, bits));
+    }
+    Ok((first, steps))
 }
 
 fn check(udp: &Udp) -> Result<(), String> {
     if !(HEADER_BYTES..=MOST_BYTES).contains(&udp.bytes) {
         return Err(format!("the size is out of range: {HEADER_BYTES} to {MOST_BYTES} bytes"));
     }
-    let least = PACKETS_LEAST * udp.bytes as u64 * 8;
-    if udp.rate_bits < least {
-        let kbit = least.div_ceil(1000);
-        return Err(format!("that is fewer than {PACKETS_LEAST} packets a second; {kbit}kbit is the least"));
-    }
-    if udp.rate_bits > RATE_MOST {
-        return Err(format!("the rate is out of range: {} at most", rate(RATE_MOST)));
+    for (_, bits) in udp.rates() {
+        let least = PACKETS_LEAST * udp.counted_bytes() as u64 * 8;
+        if bits < least {
+            let kbit = least.div_ceil(1000);
+            return Err(format!("that is fewer than {PACKETS_LEAST} packets a second; {kbit}kbit is the least"));
+        }
+        if bits > RATE_MOST {
+            return Err(format!("the rate is out of range: {} at most", rate(RATE_MOST)));
+        }
     }
     Ok(())
 }
@@ -106,29 +145,48 @@ mod tests {
     fn names_go_both_ways() {
         for rate_bits in [1_000_000, 2_500_000, 100_000_000, 1_000_000_000, 1_500_000_000, RATE_MOST] {
             for bytes in [HEADER_BYTES, 64, 1472, 8972] {
-                for waits in [false, true] {
-                    let udp = Udp { rate_bits, bytes, waits };
-                    assert_eq!(parse(&name(&udp)), Some(Ok(udp)), "{}", name(&udp));
-                    assert_eq!(find(&name(&udp)).unwrap().traits().name, name(&udp));
+                for (frames, waits) in [(false, false), (false, true), (true, false), (true, true)] {
+                    for steps in [vec![], vec![(20, 1_000_000_000), (28, 60_000_000)]] {
+                        let within_ms = if frames { 20 } else { 0 };
+                        let udp = Udp { rate_bits, steps, bytes, frames, within_ms, waits };
+                        assert_eq!(parse(&name(&udp)), Some(Ok(udp.clone())), "{}", name(&udp));
+                        assert_eq!(find(&name(&udp)).unwrap().traits().name, name(&udp));
+                    }
                 }
             }
         }
-        let udp = Udp { rate_bits: 2_500_000, bytes: 1472, waits: true };
+        let udp =
+            Udp { rate_bits: 2_500_000, steps: Vec::new(), bytes: 1472, frames: false, within_ms: 0, waits: true };
         assert_eq!(name(&udp), "udp-2500kbit-1472-blocking");
+        let steps = vec![(20, 20_000_000), (28, 60_000_000)];
+        let udp = Udp { rate_bits: 80_000_000, steps, bytes: 1472, frames: true, within_ms: 20, waits: false };
+        assert_eq!(name(&udp), "udp-80mbit.20s.20mbit.28s.60mbit-1472-frames-within20ms");
     }
 
     #[test]
     fn near_misses_are_told_what_is_wrong() {
         for (word, says) in [
             ("udp-100-1472", "`100` is not a rate"),
-            ("udp-1.5gbit-1472", "`1.5gbit` is not a rate"),
+            ("udp-1.5gbit-1472", "`1` is not a rate"),
+            ("udp-80mbit.20s-1472", "from 20 s on there is no rate"),
+            ("udp-80mbit.20.20mbit-1472", "`20` is not a time"),
+            ("udp-80mbit.s.20mbit-1472", "`s` is not a time"),
+            ("udp-80mbit.0s.20mbit-1472", "begins after the one before"),
+            ("udp-80mbit.9s.20mbit.9s.1mbit-1472", "begins after the one before"),
+            ("udp-80mbit.3601s.20mbit-1472", "within 3600 s"),
+            ("udp-80mbit.9s.20kbit-1472", "118kbit is the least"),
+            ("udp-80mbit.09s.20mbit-1472", "write it as `udp-80mbit.9s.20mbit-1472`"),
+            ("udp-100mbit-1472-blocking-frames", "in this order"),
+            ("udp-100mbit-1472-within0ms", "`within0ms` is no time"),
+            ("udp-100mbit-1472-within101ms", "up to 100"),
+            ("udp-100mbit-1472-within020ms", "write it as `udp-100mbit-1472-within20ms`"),
             ("udp-100mbit", "the size is missing"),
             ("udp-100mbit-large", "`large` is not a size"),
             ("udp-100mbit-47", "out of range: 48 to 65507"),
             ("udp-100mbit-65508", "out of range"),
             ("udp-100kbit-1472", "fewer than 10 packets a second; 118kbit is the least"),
             ("udp-900gbit-1472", "800gbit at most"),
-            ("udp-100mbit-1472-wait", "`wait`: only `blocking`"),
+            ("udp-100mbit-1472-wait", "`wait`: only `frames`, `within20ms`"),
             ("udp-100mbit-1472-blocking-x", "`x`: only `blocking`"),
             ("udp-1000mbit-1472", "write it as `udp-1gbit-1472`"),
             ("udp-100Mbit-1472", "write it as `udp-100mbit-1472`"),

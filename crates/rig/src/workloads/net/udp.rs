@@ -25,6 +25,9 @@ pub const RECEIVER: &str = "receiver";
 /// The role that sends, at the actor.
 pub const SENDER: &str = "sender";
 
+/// What a frame has beside the payload: the headers of Ethernet, IPv4 and UDP. Preamble, check sum and gap do not pass the
+/// kernel, and no queue of it counts them.
+pub const FRAME_BYTES: usize = 14 + 20 + 8;
 /// The port of the receiver; further actors of a cell have the next ones.
 const PORT: u16 = 5401;
 /// The share of what was due that the generator may be late with.
@@ -52,12 +55,18 @@ const ROLES: &[Role] = &[
 ];
 
 /// A stream of datagrams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Udp {
-    /// Bits of payload a second.
+    /// Bits a second at first.
     pub rate_bits: u64,
+    /// From which second on there are how many.
+    pub steps: Vec<(u64, u64)>,
     /// Bytes of payload of each.
     pub bytes: usize,
+    /// Whether bits are those of frames, as a link's queue counts them, and not those of the payload alone.
+    pub frames: bool,
+    /// By how many milliseconds the generator may be late with a packet; 0: as it is without a word.
+    pub within_ms: u64,
     /// Whether the sender waits where its socket's buffer is full.
     pub waits: bool,
 }
@@ -76,6 +85,26 @@ fn report<T: DeserializeOwned>(text: &str) -> std::result::Result<(T, Value), St
 }
 
 impl Udp {
+    /// Its rates, each with the second from which on it is offered.
+    pub fn rates(&self) -> impl Iterator<Item = (u64, u64)> {
+        std::iter::once((0, self.rate_bits)).chain(self.steps.iter().copied())
+    }
+
+    /// Bytes that count of each datagram.
+    pub fn counted_bytes(&self) -> usize {
+        self.bytes + if self.frames { FRAME_BYTES } else { 0 }
+    }
+
+    /// What counts for each bit of payload.
+    pub fn counted_ratio(&self) -> f64 {
+        self.counted_bytes() as f64 / self.bytes as f64
+    }
+
+    /// A rate as the generator takes it, which knows payload alone.
+    fn payload_bits(&self, bits: u64) -> u64 {
+        (bits as f64 / self.counted_ratio()).round() as u64
+    }
+
     /// What the sender did, as far as it offered what it should.
     fn sent(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let node = || node.to_owned();
@@ -134,7 +163,7 @@ impl Udp {
         let (packets, bytes) = (mine.received as f64, mine.bytes as f64);
         result.seconds = seconds;
         result.figures = vec![
-            Reading::scalar("bandwidth", bytes * 8.0 / seconds),
+            Reading::scalar("bandwidth", bytes * self.counted_ratio() * 8.0 / seconds),
             Reading::scalar("packet-rate", packets / seconds),
             // Those lost behind the last that arrived are among them: the sender's number counts.
             Reading::scalar("loss", 1.0 - packets / sent.sent as f64),
@@ -189,12 +218,18 @@ impl Workload for Udp {
         let (end, receiver) = (stage.end(SENDER)?, address(PROGRAM, stage.end(RECEIVER)?)?);
         let told = [
             ("--greet", GREETED_WITHIN.to_owned()),
-            ("--rate", self.rate_bits.to_string()),
+            ("--rate", self.payload_bits(self.rate_bits).to_string()),
             ("--bytes", self.bytes.to_string()),
             ("--seconds", stage.seconds.to_string()),
         ];
         let mut exec = end.command(&program(end)).args(["send", &receiver, &stage.port(PORT).to_string()]);
         exec = exec.args(told.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
+        for (second, bits) in &self.steps {
+            exec = exec.args(["--rate-at".to_owned(), format!("{second}={}", self.payload_bits(*bits))]);
+        }
+        if self.within_ms > 0 {
+            exec = exec.args(["--late".to_owned(), format!("0.{:03}", self.within_ms)]);
+        }
         if self.waits {
             exec = exec.args(["--blocking"]);
         }

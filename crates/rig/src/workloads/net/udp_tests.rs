@@ -11,7 +11,8 @@ use vmio_node::{Exec, Fake, Node};
 use super::*;
 use crate::workloads::At;
 
-const STREAM: Udp = Udp { rate_bits: 10_000_000, bytes: 1250, waits: false };
+const STREAM: Udp =
+    Udp { rate_bits: 10_000_000, steps: Vec::new(), bytes: 1250, frames: false, within_ms: 0, waits: false };
 
 /// 2 s of it, all on time.
 fn sent() -> SendReport {

@@ -5,19 +5,19 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
 use vmio_model::policy::{Links, units};
-use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{
     self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Service, Settings, Source, Vif, scenario,
 };
 
 use crate::context::{Context, Outcome};
 use crate::report::simulation::{self, Report, Simulated, Study};
-use crate::term;
+use crate::{papers, term};
 
 /// Run the guard on a simulated uplink, in virtual time
 ///
@@ -245,9 +245,7 @@ fn shorten(scenario: &mut Scenario, args: &Args) {
 const PERIODS_MS: [u64; 7] = [1, 5, 10, 50, 100, 500, 1000];
 
 fn amamou2012(args: &Args, command: String) -> anyhow::Result<Report> {
-    let text = include_str!("../../../../../papers/amamou2012.toml");
-    let paper: Paper = toml::from_str(text)?;
-    let mut scenario = read("papers/amamou2012.toml", text)?;
+    let (paper, mut scenario) = papers::experiment("amamou2012")?.context("amamou2012 is not in this vmio")?;
     shorten(&mut scenario, args);
     let (offered, passed) = (Allocator::Dba(Measures::Offered), Allocator::Dba(Measures::Passed));
     let settings = |allocator, ms: u64| Settings::new(allocator, ms * MILLISECOND);

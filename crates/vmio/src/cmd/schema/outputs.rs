@@ -13,7 +13,7 @@ use super::{Listed, made};
 use crate::cmd::{doctor, guard, image, runs, study};
 use crate::document::{Document, Layout};
 use crate::report::plan;
-use crate::report::{self, export, scan, simulation};
+use crate::report::{self, experiment, export, scan, simulation};
 use crate::run::noise;
 use crate::top::screen::Screen;
 
@@ -97,6 +97,8 @@ outputs! {
         by ["guard status --json", "guard run --observe --json"],
     "doctor": SORTED doctor::Document<'_> = "what this host has and lacks" by ["doctor --json"],
     "runs-list": SORTED runs::Listed<'_> = "the stored runs" by ["runs list --json"],
+    "study-experiment": DOCUMENT experiment::Document = "a published experiment as it was measured, and as it is simulated"
+        by ["study compare --html --json"],
     "runs-compare": DOCUMENT Comparison = "what changed between two runs" by ["runs compare --json"],
     "runs-export": SORTED export::Whole<'_> = "all that is stored of a run" by ["runs export"],
     "runs-export-pkb": SORTED_LINES export::Published<'_> = "its figures for PerfKit Benchmarker"

@@ -1,0 +1,172 @@
+//! `[guard.NAME]`: a policy that `vmio guard run` keeps in force around a cell. The study says the classes and who is in
+//! which; vmio adds the uplinks, with the rate of the link that the cell is on, and the interfaces.
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocate::dba::Measures;
+use crate::control::Allocator;
+use crate::policy::{Links, Policy};
+
+/// A policy, and how it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardPolicy {
+    /// What `vmio guard run` is told beside it, such as `--algorithm dba`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// The class of each actor's interface, in their order.
+    pub classes: Vec<String>,
+    /// The policy without uplinks and interfaces. `{30%}` in it is that part of the link's rate.
+    pub policy: String,
+}
+
+/// What `vmio guard run` may be told by a study: with each, whether a word follows.
+pub const OPTIONS: [(&str, bool); 2] = [("--algorithm", true), ("--measures", true)];
+
+/// An interface of an actor, and the link that it shares.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plugged {
+    /// Its name on the host.
+    pub interface: String,
+    /// The uplink's name there.
+    pub uplink: String,
+    /// What the link carries, in bit/s.
+    pub uplink_bps: u64,
+}
+
+impl GuardPolicy {
+    /// The whole policy for these actors, in their order.
+    ///
+    /// # Errors
+    /// In words, what does not fit, or what the policy's reader refuses.
+    pub fn whole(&self, actors: &[Plugged]) -> Result<String, String> {
+        if actors.len() != self.classes.len() {
+            return Err(format!("it has classes for {} actors, and the cell has {}", self.classes.len(), actors.len()));
+        }
+        let rate = actors.first().map_or(0, |actor| actor.uplink_bps);
+        if actors.iter().any(|actor| actor.uplink_bps != rate) {
+            return Err("the actors' links have different rates".into());
+        }
+        let mut text = shares(&self.policy, rate)?;
+        let mut uplinks: Vec<&str> = Vec::new();
+        for Plugged { uplink, uplink_bps, .. } in actors {
+            if !uplinks.contains(&&**uplink) {
+                uplinks.push(uplink);
+                text += &format!("\n[uplink.\"{uplink}\"]\ncapacity = \"{uplink_bps}bit\"\n");
+            }
+        }
+        for (Plugged { interface, uplink, .. }, class) in actors.iter().zip(&self.classes) {
+            text += &format!(
+                "\n[[interface]]\nmatch = {{ name = \"{interface}\" }}\nclass = \"{class}\"\nuplink = \"{uplink}\"\n"
+            );
+        }
+        match Policy::read(&[("policy", &text)], &Links::default()) {
+            Ok(_) => Ok(text),
+            Err(refused) => Err(refused.to_string()),
+        }
+    }
+
+    /// Who sets the limits, and how often, in picoseconds; `None` of one that [`GuardPolicy::check`] refuses.
+    pub fn kept(&self) -> Option<(Allocator, u64)> {
+        let value = |name: &str| self.options.iter().skip_while(|word| *word != name).nth(1).map(String::as_str);
+        let measures = if value("--measures") == Some("offered") { Measures::Offered } else { Measures::Passed };
+        let allocator = if value("--algorithm") == Some("dba") { Allocator::Dba(measures) } else { Allocator::Exact };
+        let text = self.whole(&self.anybody()).ok()?;
+        let policy = Policy::read(&[("policy", &text)], &Links::default()).ok()?.policy;
+        Some((allocator, u64::try_from(policy.guard.period.as_nanos()).ok()?.saturating_mul(1000)))
+    }
+
+    /// As many actors as it has classes for.
+    fn anybody(&self) -> Vec<Plugged> {
+        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), uplink_bps: 1_000_000_000 };
+        (0..self.classes.len()).map(plugged).collect()
+    }
+
+    /// What is wrong with it, whatever cell it is put around.
+    ///
+    /// # Errors
+    /// In words.
+    pub fn check(&self) -> Result<(), String> {
+        let mut words = self.options.iter();
+        while let Some(word) = words.next() {
+            let Some((_, more)) = OPTIONS.iter().find(|(name, _)| name == word) else {
+                let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
+                return Err(format!("`{word}` is not among the options that a study may set: {}", known.join(", ")));
+            };
+            if *more && words.next().is_none_or(|value| value.starts_with('-')) {
+                return Err(format!("`{word}` lacks its value"));
+            }
+        }
+        self.whole(&self.anybody()).map(|_| ())
+    }
+}
+
+/// Puts the part of a rate for each `{30%}`.
+fn shares(text: &str, rate: u64) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), text);
+    // A table of TOML has braces, too: only what ends with `%}` is a share.
+    while let Some(end) = rest.find("%}") {
+        let begin = rest[..end].rfind('{').ok_or("a share lacks its `{`, as in {30%}")?;
+        let number = &rest[begin + 1..end];
+        let share: f64 = number.parse().map_err(|_| format!("`{{{number}%}}` is no share: write it as {{30%}}"))?;
+        if !(0.0..=1000.0).contains(&share) {
+            return Err(format!("{{{number}%}} is out of range: 0 to 1000"));
+        }
+        out += &rest[..begin];
+        out += &format!("{}bit", (rate as f64 * share / 100.0).round());
+        rest = &rest[end + 2..];
+    }
+    Ok(out + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn guard() -> GuardPolicy {
+        let policy = "[class.a]\nmin = \"{30%}\"\nmax = \"{60%}\"\n[class.b]\nmax = \"{12.5%}\"\n";
+        GuardPolicy { options: Vec::new(), classes: vec!["a".into(), "b".into()], policy: policy.into() }
+    }
+
+    fn plugged(interface: &str, uplink_bps: u64) -> Plugged {
+        Plugged { interface: interface.into(), uplink: "wire".into(), uplink_bps }
+    }
+
+    #[test]
+    fn shares_follow_the_link_and_the_whole_is_a_policy() {
+        let text = guard().whole(&[plugged("tap0", 100_000_000), plugged("port1", 100_000_000)]).unwrap();
+        let policy = Policy::read(&[("policy", &text)], &Links::default()).unwrap().policy;
+        let class = |name: &str| policy.class(name).clone();
+        assert_eq!((class("a").min, class("a").max), (Some(30_000_000), Some(60_000_000)));
+        assert_eq!(class("b").max, Some(12_500_000));
+        assert_eq!(policy.uplinks.keys().collect::<Vec<_>>(), ["wire"], "named once");
+        guard().check().unwrap();
+    }
+
+    #[test]
+    fn who_keeps_it_is_read() {
+        assert_eq!(guard().kept(), Some((Allocator::Exact, 10_000_000_000)), "every 10 ms");
+        let options: Vec<String> = ["--algorithm", "dba"].map(String::from).into();
+        let policy = format!("{}[guard]\nperiod = \"100ms\"\n", guard().policy);
+        let dba = GuardPolicy { options: options.clone(), policy, ..guard() };
+        assert_eq!(dba.kept(), Some((Allocator::Dba(Measures::Passed), 100_000_000_000)));
+        let options = [options, ["--measures", "offered"].map(String::from).into()].concat();
+        assert_eq!(GuardPolicy { options, ..dba }.kept().unwrap().0, Allocator::Dba(Measures::Offered));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let told = |guard: GuardPolicy| guard.check().unwrap_err();
+        let both = [plugged("tap0", 1_000_000), plugged("tap1", 2_000_000)];
+        assert!(guard().whole(&both).unwrap_err().contains("different rates"));
+        assert!(guard().whole(&both[..1]).unwrap_err().contains("for 2 actors, and the cell has 1"));
+        assert!(told(GuardPolicy { policy: "[class.a]\nmin = \"{x%}\"".into(), ..guard() }).contains("`{x%}`"));
+        assert!(told(GuardPolicy { policy: "min = \"30%}\"".into(), ..guard() }).contains("lacks its `{`"));
+        assert!(told(GuardPolicy { policy: "[class.a]\nmim = \"1bit\"".into(), ..guard() }).contains("mim"));
+        let options =
+            |words: &[&str]| told(GuardPolicy { options: words.iter().map(|w| (*w).into()).collect(), ..guard() });
+        assert!(options(&["--listen", "1.2.3.4:5"]).contains("--algorithm"));
+        assert!(options(&["--algorithm"]).contains("lacks its value"));
+        assert!(options(&["--algorithm", "--measures"]).contains("lacks its value"));
+    }
+}

@@ -1,0 +1,60 @@
+//! One bridge and one uplink to another host for all actors: what guests of a host have, who compete for its wire.
+
+use std::collections::BTreeMap;
+
+use vmio_look::require::Requirement;
+
+use super::bridge::{made, plugged};
+use super::{HOST, IP, NSENTER, NetCtx, NetEnd, NetPath, Network, REMOTE, ROOT, Result, TUN, UNSHARE};
+
+/// Entry `shared`.
+pub struct Shared;
+
+const BRIDGE: &str = "shared";
+const UPLINK: &str = "wire";
+
+impl Network for Shared {
+    fn name(&self) -> &'static str {
+        "shared"
+    }
+    fn about(&self) -> &'static str {
+        "one bridge and one uplink to another host (a namespace) for all actors"
+    }
+    fn requirements(&self) -> &'static [Requirement] {
+        &[IP, NSENTER, UNSHARE, ROOT, TUN]
+    }
+    fn peers(&self) -> &'static [&'static str] {
+        &[HOST, REMOTE]
+    }
+    fn takes_guests(&self) -> bool {
+        true
+    }
+    fn linked(&self) -> &'static [&'static str] {
+        &[REMOTE]
+    }
+    fn is_shared(&self) -> bool {
+        true
+    }
+    fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
+        let addresses = ctx.shared_addresses();
+        let (peers, held) = match ctx.first {
+            Some(first) => (first.peers.clone(), None),
+            None => {
+                made(ctx, BRIDGE, addresses)?;
+                let (beside, remote) = ctx.beside(UPLINK, "eth0", addresses, addresses.remote)?;
+                ctx.host.ip(ctx.node, &[&format!("link set {UPLINK} master {BRIDGE}")])?;
+                let interface = BRIDGE.to_owned();
+                let host = NetEnd { enter: ctx.host.enter(), address: addresses.host.into(), interface };
+                (BTreeMap::from([(HOST, host), (REMOTE, remote)]), Some(beside))
+            }
+        };
+        let mut path = plugged(ctx, BRIDGE, addresses)?;
+        path.peers = peers;
+        path.held.extend(held);
+        path.uplink = Some(UPLINK.to_owned());
+        // The ports of a bridge before it.
+        path.between.insert(0, UPLINK.to_owned());
+        path.between.push(BRIDGE.to_owned());
+        Ok(path)
+    }
+}

@@ -1,0 +1,69 @@
+//! The published experiment, short: three namespaces on one uplink, with a guard around them and without. The guard is the
+//! real one; it is in force while they send, and nothing of it is left.
+#![allow(clippy::unwrap_used)]
+
+use crate::help::bed;
+use crate::help::schema;
+
+use std::fs;
+
+use bed::Bed;
+use schema::fits;
+use serde_json::Value;
+
+/// `[[cell]]` of three who send 16 Mbit/s each over 20.
+fn cell(guard: &str) -> String {
+    let actor = |nth: u32| {
+        format!(
+            "{{ side = \"native\", nth = {nth}, path = {{ network = \"shared\", peer = \"remote\" }}, \
+             workload = \"udp-16mbit.1s.12mbit.2s.16mbit-1472-frames-within100ms\" }},"
+        )
+    };
+    let actors = [1, 2, 3].map(actor).concat();
+    format!("[[cell]]\nactors = [{actors}]\nsettings = {{ rate = \"20mbit\"{guard} }}\n")
+}
+
+#[test]
+#[ignore = "root"]
+fn three_containers_share_an_uplink_with_a_guard_and_without() {
+    let bed = Bed::new();
+    let whole = include_str!("../../../studies/amamou2012.toml");
+    let (head, _) = whole.split_once("[[cell]]").unwrap();
+    let head = head.replace("seconds = 60.0", "seconds = 3.0");
+    let guards = ["", ", guard = \"exact\"", ", guard = \"dba-100ms\""];
+    let text = head + &guards.map(cell).concat();
+    let own = tempfile::tempdir().unwrap();
+    let file = own.path().join("amamou2012.toml");
+    fs::write(&file, text).unwrap();
+    let mut command = bed.command(&["study", "run"]);
+    bed.finish(command.arg(&file).args(["--yes", "--no-gentle"])).with(0);
+    bed.is_clean();
+    let run = bed.last().unwrap();
+    assert_eq!((run.samples.len(), run.skipped.as_slice()), (6, [].as_slice()), "three cells, two rounds");
+    let set: Vec<&String> = run.effective.values().filter_map(|all| all.get("guard")).collect();
+    assert!(set.iter().any(|found| found.starts_with("exact: plane linux;") && found.contains(" MV3, ")), "{set:?}");
+    let page = own.path().join("page.html");
+    let mut command = bed.command(&["study", "compare", "amamou2012", "paper", "--json", "--html"]);
+    let ended = bed.finish(command.arg(&page)).with(0);
+    fits("study-experiment", &ended.out);
+    let json: Value = serde_json::from_str(&ended.out).unwrap();
+    let received = |system: &Value| -> Vec<f64> {
+        let members = system["members"].as_array().unwrap();
+        members.iter().map(|m| m["measured"]["received_bps"].as_f64().unwrap()).collect()
+    };
+    let systems = json["systems"].as_array().unwrap();
+    assert_eq!(systems.len(), 3);
+    for system in systems {
+        let got = received(system);
+        // 45 are offered and 20 carried; what waits at the end (1,000 packets each) arrives after it, and counts.
+        assert!(got.iter().sum::<f64>() < 33e6, "{got:?}");
+        match system["guard"].as_str() {
+            // One queue drops from all alike.
+            None => assert!(got.iter().all(|bps| (4e6..9.5e6).contains(bps)), "{got:?}"),
+            // 60 % is the first one's, what is left goes to the others by their order.
+            Some(name) => assert!(got[0] > got[1] && got[1] > got[2] && got[0] > 9.5e6, "{name}: {got:?}"),
+        }
+        assert!(system["host_drop_ratio"].as_f64().unwrap() > 0.2, "more came than the link carries: {system}");
+    }
+    assert!(fs::read_to_string(page).unwrap().contains("3 containers at 20 Mbit/s"));
+}
