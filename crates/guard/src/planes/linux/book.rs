@@ -50,6 +50,9 @@ struct Known<T> {
     what: T,
 }
 
+/// What a card's function might send before, and what ours is or was about to be, in Mbit/s.
+type Limited = (Rate, Vec<u32>);
+
 /// The part of the ledger that speaks of the thread's network namespace. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Book(Arc<Mutex<Pages>>);
@@ -63,7 +66,7 @@ struct Pages {
     replaced: BTreeMap<u32, Known<Foreign>>,
     clsacts: BTreeMap<u32, Known<()>>,
     /// By the card's index and the function.
-    cards: BTreeMap<(u32, u32), Known<(Rate, Vec<u32>)>>,
+    cards: BTreeMap<(u32, u32), Known<Limited>>,
     numbers: Given,
 }
 
@@ -261,8 +264,8 @@ impl Book {
         pages.strike(old)
     }
 
-    /// What a function might send before, and what ours is.
-    pub(super) fn carded_at(&self, index: u32, function: u32) -> Option<(Rate, Vec<u32>)> {
+    /// The limits of a function.
+    pub(super) fn carded_at(&self, index: u32, function: u32) -> Option<Limited> {
         self.pages().cards.get(&(index, function)).map(|known| known.what.clone())
     }
 
