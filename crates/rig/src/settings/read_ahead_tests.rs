@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use vmio_model::cell::{Aio, Attachment, Cache, Cell};
