@@ -7,6 +7,7 @@ mod help;
 
 mod guest_guard;
 mod guest_images;
+mod guest_lab_guard;
 mod guest_lab_host;
 mod guest_like;
 mod guest_rescue;

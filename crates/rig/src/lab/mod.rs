@@ -1,6 +1,6 @@
 //! A lab host: a guest with Debian's kernel that plays a *host*. It has what the kernel of the
 //! machine at hand may lack (device-mapper and LVM, an NFS server and client, control groups of
-//! version 2), and vmio runs in it as on any host. There is no guest inside the guest: what is
+//! version 2, Open vSwitch, vhost-net, systemd), and vmio runs in it as on any host. There is no guest inside the guest: what is
 //! measured in a lab host are native cells.
 //!
 //! It is a guest of [`crate::guests::qemu`] whose disk with tools is a whole `/usr`: packages of
@@ -23,8 +23,14 @@ use crate::image::{self, Image, Progress, Recipe, Result, file_error};
 
 pub use host::{Error, LabHost, NODE_VARIABLE};
 
-/// Modules that a lab host loads beside those of every guest.
-const MODULES: [&str; 7] = ["dm_mod", "dm_thin_pool", "dm_snapshot", "loop", "nfsd", "nfs", "nfsv4"];
+/// Modules that a lab host loads beside those of every guest: storage, then what a host's network is made of, then
+/// what the guard needs.
+#[rustfmt::skip]
+const MODULES: [&str; 25] = [
+    "dm_mod", "dm_thin_pool", "dm_snapshot", "loop", "nfsd", "nfs", "nfsv4",
+    "veth", "bridge", "br_netfilter", "8021q", "bonding", "dummy", "tun", "vhost_net", "openvswitch",
+    "ifb", "sch_htb", "sch_tbf", "sch_fq_codel", "sch_ingress", "cls_bpf", "cls_u32", "cls_matchall", "act_mirred",
+];
 /// Where the set-up lies in a lab host.
 const SETUP: &str = "lib/vmio-lab/setup";
 /// Where the packages' `/etc` lies in it: only `/usr` is on a disk.

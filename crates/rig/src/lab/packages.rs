@@ -10,8 +10,9 @@ use vmio_node::{Exec, Node};
 
 use crate::image::{Error, Progress, Result, file_error, run};
 
-/// What a host has that keeps guests on LVM and NFS. fio, dd and vmio come from this host.
-const PACKAGES: [&str; 18] = [
+/// What a host has that keeps guests on LVM and NFS, and their networks on Open vSwitch. fio, dd and vmio come from
+/// this host.
+const PACKAGES: [&str; 20] = [
     "bash",
     "coreutils",
     "dash",
@@ -26,8 +27,10 @@ const PACKAGES: [&str; 18] = [
     "netbase",
     "nfs-common",
     "nfs-kernel-server",
+    "openvswitch-switch",
     "procps",
     "sed",
+    "systemd",
     "thin-provisioning-tools",
     "util-linux",
 ];
@@ -123,7 +126,7 @@ fn download(node: &dyn Node, state_dir: &Path, kept: &Path, progress: Progress) 
     let wanted = to_install(&run(node, &ask.limit(LOOK_LIMIT))?);
     fs::remove_file(&nothing).map_err(file_error("remove", &nothing))?;
     progress(&format!(
-        "downloading {} packages (about 35 MB) for the lab host; they are kept in {} and not installed",
+        "downloading {} packages (about 45 MB) for the lab host; they are kept in {} and not installed",
         wanted.len(),
         kept.display()
     ));

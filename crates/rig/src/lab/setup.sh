@@ -22,6 +22,7 @@ step mount the kernel\'s file systems
 mount -t devpts devpts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t tracefs tracefs /sys/kernel/tracing
+mount -t bpf -o mode=700 bpf /sys/fs/bpf
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 echo +cpu +cpuset +io +memory +pids > /sys/fs/cgroup/cgroup.subtree_control
 

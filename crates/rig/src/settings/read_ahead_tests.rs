@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-
 use std::sync::Arc;
 
 use vmio_model::cell::{Aio, Attachment, Cache, Cell};

@@ -1,0 +1,228 @@
+//! The guard in a lab host, whose kernel (Debian's 6.1) has no TCX and control groups of version 2: networks as hosts have
+//! them, with three guests that flood. Each gets its share, what is too much waits where the guard says, and after
+//! `vmio guard undo` the host is as it was.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::help::bed::{Bed, fixture};
+use crate::help::schema::fits;
+
+/// Last parts of the guests' addresses, and what each is to get in Mbit/s: 2 and 1 are their own, the third has its
+/// maximum, and of the 1.5 that are left the first two have a half each.
+const SHARES: [(&str, f64); 3] = [("10", 2.75), ("11", 1.75), ("12", 0.5)];
+/// How far from it a guest may be: processors are emulated, and shared with other work.
+const NEAR: f64 = 0.25;
+/// What goes over the uplink, in Mbit/s.
+const CAPACITY: f64 = 5.0;
+
+/// What a script in a lab host said.
+struct Said(BTreeMap<String, Vec<String>>);
+
+impl Said {
+    fn all(&self, key: &str) -> &[String] {
+        self.0.get(key).unwrap_or_else(|| panic!("no {key} in {:#?}", self.0))
+    }
+
+    fn one(&self, key: &str) -> &str {
+        let all = self.all(key);
+        assert_eq!(all.len(), 1, "{key}: {all:#?}");
+        all[0].trim()
+    }
+
+    fn status(&self, key: &str) -> Value {
+        fits("guard-status", self.one(key));
+        serde_json::from_str(self.one(key)).unwrap()
+    }
+
+    /// What arrived of each guest in Mbit/s, by the last part of its address.
+    fn rates(&self, key: &str) -> Vec<BTreeMap<String, f64>> {
+        let rate = |line: &String| {
+            let (seconds, senders) = line.split_once(' ').unwrap();
+            let seconds: f64 = seconds.parse().unwrap();
+            let each = senders.split_whitespace().map(|sender| sender.split_once('=').unwrap());
+            each.map(|(who, bytes)| (who.to_owned(), bytes.parse::<f64>().unwrap() * 8.0 / 1e6 / seconds)).collect()
+        };
+        self.all(key).iter().map(rate).collect()
+    }
+
+    /// Without the guard more than the capacity arrives; with it, in one of the windows, each guest's share.
+    fn shared(&self) {
+        // A switch may have had to learn first.
+        let unshaped: Vec<f64> = self.rates("unshaped").iter().map(|rates| rates.values().sum()).collect();
+        assert!(unshaped.iter().any(|all| *all > 1.4 * CAPACITY), "{unshaped:?} Mbit/s without the guard");
+        let windows = self.rates("window");
+        println!("{windows:.2?} Mbit/s");
+        let near = |rates: &BTreeMap<String, f64>| {
+            let all: f64 = rates.values().sum();
+            let near = |(who, share): &(&str, f64)| (rates.get(*who).unwrap_or(&0.0) / share - 1.0).abs() < NEAR;
+            all < 1.04 * CAPACITY && SHARES.iter().all(near)
+        };
+        assert!(windows.iter().any(near), "{windows:.3?} Mbit/s, where {SHARES:?} are their own");
+    }
+}
+
+/// A program that `make test` has built beside vmio.
+fn built(name: &str) -> PathBuf {
+    let debug = Path::new(env!("CARGO_BIN_EXE_vmio")).parent().unwrap();
+    let triple = format!("../{}-unknown-linux-gnu/agent", std::env::consts::ARCH);
+    let places = [debug.join("examples").join(name), debug.join(triple).join(name)];
+    let found = places.into_iter().find(|place| place.is_file());
+    found.unwrap_or_else(|| panic!("no {name}: run `make agent`, and cargo build -p vmio-guard --examples"))
+}
+
+/// Runs a script in a lab host.
+fn run(script: &str, args: &[&str]) -> Said {
+    let bed = Bed::with_lab();
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/vmio-guard.service");
+    let fixtures = ["lab-guard.sh", "lab-guard-unit.sh", "lab-guard.toml"].map(fixture);
+    let brought = fixtures.into_iter().chain([built("tap_guest"), built("vmio-udp"), unit]);
+    let mut command = bed.command(&["lab", "run"]);
+    for file in brought {
+        command.arg("--with").arg(file);
+    }
+    command.args(["--", "bash", script]).args(args);
+    let ended = bed.finish(&mut command).with(0);
+    let mut said = BTreeMap::<String, Vec<String>>::new();
+    for line in ended.out.lines() {
+        let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+        said.entry(key.to_owned()).or_default().push(value.to_owned());
+    }
+    assert!(!said.contains_key("failed") && !said.contains_key("never"), "{said:#?}\n{}", ended.err);
+    bed.is_clean();
+    Said(said)
+}
+
+fn members(status: &Value) -> Vec<&Value> {
+    let all = status["pools"][0]["members"].as_array().unwrap();
+    all.iter().filter(|m| m["name"].as_str().unwrap().starts_with("tap")).collect()
+}
+
+/// One topology, in which the guests' excess waits there, for this reason; `behind` their taps or at the uplink.
+fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) {
+    let said = run("lab-guard.sh", &[name, uplink, waits]);
+    assert_eq!(said.one("hierarchy"), "in-force");
+    said.shared();
+    let [first, last] = ["at-first", "at-last"].map(|key| said.status(key));
+    for status in [&first, &last] {
+        assert_eq!(status["pools"][0]["uplink"], uplink);
+        assert_eq!(status["pools"][0]["stage"].is_object(), behind, "{}", status["pools"][0]["stage"]);
+        let members = members(status);
+        assert_eq!(members.len(), SHARES.len());
+        for member in members {
+            assert_eq!(member["excess"]["waits"], waits, "{member}");
+            assert!(member["excess"]["reason"].as_str().unwrap().contains(why), "{member}");
+        }
+        assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
+    }
+    if waits == "held" {
+        // From when it is held nothing of it is dropped.
+        let dropped = |status| members(status).iter().map(|m| m["dropped_packets_total"].clone()).collect::<Vec<_>>();
+        assert_eq!(dropped(&last), dropped(&first));
+        assert_eq!(said.one("held"), "sndbuf 20000 ".repeat(3).trim());
+        assert_eq!(said.one("undone"), format!("sndbuf {} ", i32::MAX).repeat(3).trim());
+    }
+    assert_eq!(said.one("daemon"), "0");
+    assert_eq!(said.one("left"), "", "of what was there before");
+}
+
+/// Of a tap behind which nothing takes packets off its account.
+const CHARGED: &str = "its tap is charged for what waits at the uplink";
+/// Of others.
+const TAKEN: &str = "the queue stands right behind the tap";
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn guard_in_a_lab_host_holds_guests_on_a_bridge() {
+    topology("tap_bridge", "u0", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_of_vhost_net() {
+    topology("vhost_net", "u0", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_behind_bridges_for_a_firewall() {
+    topology("firewall_bridge", "u0", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_behind_bridges_that_ask_a_firewall() {
+    topology("firewall_bridge_on", "u0", "held", TAKEN, true);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_on_open_vswitch() {
+    topology("open_vswitch", "u0", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_on_a_bridge_with_vlans() {
+    topology("vlan_aware_bridge", "u0", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_over_a_bond() {
+    topology("bond", "bond1", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_over_a_vlan_of_the_uplink() {
+    topology("vlan_uplink", "u0.10", "held", CHARGED, false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_holds_guests_that_the_host_routes() {
+    topology("routed", "u0", "held", TAKEN, true);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_queues_what_containers_send() {
+    topology("containers", "u0", "queued", "no guest is known behind it", false);
+}
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_guard_in_a_lab_host_is_started_by_systemd_with_its_unit_and_limits_groups() {
+    let said = run("lab-guard-unit.sh", &["tap_bridge", "u0", "held"]);
+    let limited = "cpu.weight 333, cpu.max 80000 100000, memory.max 299999232";
+    assert_eq!(said.one("groups-before"), "cpu.weight 100, cpu.max max 100000, memory.max max");
+    assert_eq!(said.one("started"), "active running Type=notify restarts 0");
+    // Those of the unit, by their numbers: CHOWN 0, DAC_READ_SEARCH 2, NET_ADMIN 12, SYS_PTRACE 19, PERFMON 38, BPF 39.
+    let capabilities = [0, 2, 12, 19, 38, 39].iter().map(|bit| 1u64 << bit).sum::<u64>();
+    assert_eq!(said.one("capabilities"), format!("{capabilities:016x}"));
+    for key in ["groups", "groups-restarted", "groups-stopped"] {
+        assert_eq!(said.one(key), limited, "{key}");
+    }
+    let status = said.status("at-first");
+    assert_eq!(status["trouble"], Value::Null);
+    assert_eq!(status["notes"], Value::Array(Vec::new()), "{}", status["notes"]);
+    for member in members(&status) {
+        assert_eq!(member["excess"]["waits"], "held", "{member}");
+    }
+    let values: Vec<&str> =
+        status["guests"][0]["limits"].as_array().unwrap().iter().map(|l| l["value"].as_str().unwrap()).collect();
+    assert_eq!(values.len(), 3, "{}", status["guests"]);
+    said.shared();
+    assert_eq!(said.one("restarted"), "active running Type=notify restarts 0");
+    assert_eq!(
+        (said.one("same-process"), said.one("classes-kept"), said.one("held")),
+        ("no", "yes", "sndbuf 20000 sndbuf 20000 sndbuf 20000")
+    );
+    assert_eq!((said.one("stopped"), said.one("classes-stopped")), ("inactive dead Type=notify restarts 0", "yes"));
+    assert_eq!(said.one("groups-undone"), said.one("groups-before"));
+    assert_eq!(said.one("left"), "", "of what was there before");
+}
