@@ -108,14 +108,16 @@ fn numbers_below_nothing_are_told_the_range() {
     }
 }
 
-/// What is simulated is no study to run, and says where it is.
+/// An experiment over time is a study like others: shown, planned, and compared once it was run.
 #[test]
-fn a_simulated_study_is_pointed_to() {
+fn an_experiment_is_a_study_and_is_compared_when_it_was_run() {
     let dir = tempfile::tempdir().unwrap();
-    for verb in ["show", "run"] {
-        let (_, err) = ends(&vmio(dir.path(), &["study", verb, "amamou2012"]), 2);
-        assert!(err.contains("no study to run") && err.contains("vmio guard simulate --study amamou2012"), "{err}");
-    }
+    let (shown, _) = ends(&vmio(dir.path(), &["study", "show", "amamou2012"]), 0);
+    assert!(shown.contains("[guard.exact]") && shown.contains("network = \"shared\""), "{shown}");
+    let (plan, _) = ends(&vmio(dir.path(), &["study", "run", "amamou2012", "--no-gentle", "--dry-run"]), 0);
+    assert!(plan.contains("3 native and 3 guest cells"), "{plan}");
+    let (_, err) = ends(&vmio(dir.path(), &["study", "compare", "amamou2012", "paper"]), 3);
+    assert!(err.contains("there are no runs yet"), "{err}");
 }
 
 /// A slip is told before minutes of measuring, and before the plan.

@@ -187,7 +187,7 @@ mod tests {
             ("udp-100kbit-1472", "fewer than 10 packets a second; 118kbit is the least"),
             ("udp-900gbit-1472", "800gbit at most"),
             ("udp-100mbit-1472-wait", "`wait`: only `frames`, `within20ms`"),
-            ("udp-100mbit-1472-blocking-x", "`x`: only `blocking`"),
+            ("udp-100mbit-1472-blocking-x", "`x`: only `frames`"),
             ("udp-1000mbit-1472", "write it as `udp-1gbit-1472`"),
             ("udp-100Mbit-1472", "write it as `udp-100mbit-1472`"),
             ("udp-100mbit-01472", "write it as `udp-100mbit-1472`"),
