@@ -242,6 +242,12 @@ impl<P: Plane> Core<P> {
         self.desired.pools.iter().any(DesiredPool::is_looped)
     }
 
+    /// Whether nothing has passed for so long that another period changes no limit.
+    pub fn is_settled(&self) -> bool {
+        let looped = self.desired.pools.iter().filter(|pool| pool.is_looped());
+        looped.filter_map(|pool| self.running.get(&pool.key)).all(|running| running.idle >= SETTLED)
+    }
+
     /// As [`Core::status`]; `None` where nothing has passed, and nothing else is there, since it was called last.
     ///
     /// # Errors

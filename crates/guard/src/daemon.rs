@@ -13,6 +13,8 @@ use crate::planes::Plane;
 
 /// How often the plane is asked whether somebody may have changed something.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often a loop looks, at least, while nothing passes: what is owed to who begins to send does not wait for it.
+const IDLE: Duration = Duration::from_millis(100);
 /// How long what is in force is believed without being read back, though nobody seems to have changed it.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// And no shorter than costs a part of a processor's time: so many times what reading it back took.
@@ -209,6 +211,11 @@ struct Turn<P> {
 }
 
 impl<P: Plane> Turn<P> {
+    /// The time until the next look of the loop.
+    fn pace(&self, period: Duration) -> Duration {
+        if self.core.is_settled() { period.max(IDLE) } else { period }
+    }
+
     fn run(mut self, period: Duration, asked: &Receiver<Asked>) -> Result<(), CoreError> {
         let mut ticked = Instant::now();
         let mut looked = Instant::now();
@@ -243,7 +250,7 @@ impl<P: Plane> Turn<P> {
                 }
             }
             let rest = LOOK.saturating_sub(looked.elapsed());
-            let rest = if looped { rest.min(period.saturating_sub(ticked.elapsed())) } else { rest };
+            let rest = if looped { rest.min(self.pace(period).saturating_sub(ticked.elapsed())) } else { rest };
             match asked.recv_timeout(rest) {
                 Ok(Asked::Reload(policy, tell)) => {
                     let _ = tell.send(self.core.reload(*policy));
