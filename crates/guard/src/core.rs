@@ -10,15 +10,19 @@ use std::time::Duration;
 
 use vmio_model::allocate::Member;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
-use vmio_model::holding::{Queue, Waits};
+use vmio_model::holding::Waits;
 use vmio_model::policy::Policy;
 use vmio_model::policy::compile::{Refusal, shared_bps};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Carded, Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
 use crate::found::Found;
-use crate::planes::{Behind, Count, Plane, PlaneError};
+use crate::planes::{Count, Plane, PlaneError};
+
+mod status;
+
+pub use status::{HeldStatus, MemberStatus, PoolStatus};
 
 /// Why something is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -48,53 +52,6 @@ pub enum CoreError {
     /// The plane failed at what was in force.
     #[error("{0}")]
     Plane(#[from] PlaneError),
-}
-
-/// What is known of a pool that is in force.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PoolStatus {
-    /// Which.
-    pub key: PoolKey,
-    /// What its members share now, in bit/s.
-    pub root_bps: u64,
-    /// Where the queues of its interfaces stand.
-    pub queue: Queue,
-    /// What they share where that is not at the uplink, in bit/s, and what waits or was lost of theirs behind it.
-    pub stage: Option<(u64, Behind)>,
-    /// Of what guests receive: bytes that have arrived at the uplink, where they are counted.
-    pub arrived_bytes: Option<u64>,
-    /// What the link takes, in bit/s.
-    pub capacity_bps: u64,
-    /// Its members; then interfaces that have a class here and cannot be held.
-    pub members: Vec<MemberStatus>,
-}
-
-/// What is known of a member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemberStatus {
-    /// Its name.
-    pub name: String,
-    /// Its class.
-    pub class: String,
-    /// Its minimum as far as all fit, in bit/s.
-    pub min_effective_bps: u64,
-    /// Its limit now, in bit/s; `None` for none.
-    pub limit_bps: Option<u64>,
-    /// What went through it since it is there.
-    pub count: Count,
-    /// Where its excess waits; `None` of `host` and `default`.
-    pub held: Option<HeldStatus>,
-}
-
-/// Where a member's excess waits, as it is now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeldStatus {
-    /// Where.
-    pub waits: Waits,
-    /// The send buffer that its tap has, in bytes; `None` where it is left alone, or not in force.
-    pub send_buffer_bytes: Option<u32>,
-    /// Why, in a sentence.
-    pub reason: String,
 }
 
 /// A pool that is in force.
@@ -379,45 +336,6 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
         }
     }
     Ok(changes)
-}
-
-impl MemberStatus {
-    /// Of one that the uplink's card limits, as far as it does.
-    fn of_card(card: &Carded, pool: &PoolKey, plane: &mut impl Plane) -> MemberStatus {
-        let in_force = plane.carded(pool, card.function).unwrap_or(Ok(Count::default()));
-        let (waits, reason) = match &in_force {
-            Ok(_) => (Waits::Nic, card.reason.clone()),
-            Err(why) => (Waits::None, why.clone()),
-        };
-        MemberStatus {
-            name: card.name.clone(),
-            class: card.class.clone(),
-            min_effective_bps: card.min_bps,
-            limit_bps: in_force.is_ok().then(|| u64::from(card.mbit) * 1_000_000),
-            count: in_force.unwrap_or_default(),
-            held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
-        }
-    }
-}
-
-impl HeldStatus {
-    /// As it was found, and as far as the plane has it in force.
-    fn of(seat: &Seated, plane: &mut impl Plane) -> Option<HeldStatus> {
-        let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
-        let as_found = HeldStatus {
-            waits: holding.waits,
-            send_buffer_bytes: holding.send_buffer_bytes,
-            reason: holding.reason.clone(),
-        };
-        if holding.send_buffer_bytes.is_none() {
-            return Some(as_found);
-        }
-        Some(match plane.held(interface) {
-            Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
-            Some(Err(why)) => HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason: why },
-            None => as_found,
-        })
-    }
 }
 
 impl Running {
