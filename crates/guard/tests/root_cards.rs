@@ -9,13 +9,12 @@ use vmio_guard::keep::Keeper;
 use vmio_guard::planes::Options;
 use vmio_guard::planes::linux::functions::{self, Rate};
 use vmio_guard::planes::linux::{Error, Linux};
-use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::assign::Interface;
 
-use crate::common::apart;
 use crate::common::bed::bed;
 use crate::common::state::State;
+use crate::common::{apart, nic};
 use crate::root_plane::{interfaces, policy};
 
 const POLICY: &str = "\
@@ -32,12 +31,9 @@ class = \"gold\"
 ";
 
 fn driven() -> Found {
-    let mut nic = Nic::unknown(Subject::net("web", "hostdev0"), Provenance::Transcript { name: "test".into() });
-    nic.model = Some("vfio".to_owned()).into();
-    nic.backend = Some("vfio".to_owned()).into();
     let way = Way { card: Some(0), ..Way::default() };
     let interface = Interface { name: "u0/vf0".into(), vms: vec!["web".into()], ..Interface::default() };
-    Found { nic: Some(nic), ways: [("u0".to_owned(), way)].into(), ..interface.into() }
+    Found { nic: Some(nic("vfio", "vfio")), ways: [("u0".to_owned(), way)].into(), ..interface.into() }
 }
 
 #[test]

@@ -30,9 +30,6 @@ pub const ALL: &[(&str, &str)] = &[
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
 ];
 
-/// What `vmio guard simulate --study` knows: experiments that are simulated; each is a study to run, too.
-pub const SIMULATED: &[&str] = &["amamou2012"];
-
 /// The names that a study may use: those of the entries of each extension point.
 pub fn names() -> Names {
     Names {

@@ -64,7 +64,7 @@ impl MemberStatus {
             name: card.name.clone(),
             class: card.class.clone(),
             min_effective_bps: card.min_bps,
-            limit_bps: in_force.is_ok().then(|| u64::from(card.mbit) * 1_000_000),
+            limit_bps: in_force.is_ok().then(|| card.limit_bps()),
             count: in_force.unwrap_or_default(),
             held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
         }

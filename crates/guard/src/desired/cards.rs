@@ -29,6 +29,13 @@ pub struct Carded {
     pub reason: String,
 }
 
+impl Carded {
+    /// Its limit in bit/s.
+    pub fn limit_bps(&self) -> u64 {
+        u64::from(self.mbit) * MEGABIT
+    }
+}
+
 /// The pool of those that queues hold, and those that the card does, which are taken out of `told`. `None` of an uplink that
 /// the policy does not have.
 pub(super) fn apart(
@@ -76,7 +83,7 @@ pub(super) fn apart(
         }
     }
     told.seated.retain(|(_, holding)| !in_card(holding.waits));
-    let taken = cards.iter().map(|card| u64::from(card.mbit) * MEGABIT).fold(0, u64::saturating_add);
+    let taken = cards.iter().map(Carded::limit_bps).fold(0, u64::saturating_add);
     let rest = of(told)?;
     let capacity = rest.capacity.saturating_sub(taken).max(1);
     Some((Pool { capacity, ..rest }, cards))

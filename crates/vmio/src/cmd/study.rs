@@ -99,12 +99,7 @@ pub(super) fn bundled() -> Vec<&'static str> {
 
 /// Of these, those that repeat a paper's measurements.
 pub(super) fn of_papers() -> Vec<&'static str> {
-    papers::all()
-        .iter()
-        .flat_map(|paper| &paper.studies)
-        .map(String::as_str)
-        .chain(studies::SIMULATED.iter().copied())
-        .collect()
+    papers::all().iter().flat_map(|paper| &paper.studies).map(String::as_str).chain(papers::experiments()).collect()
 }
 
 /// What a study can be compared with.

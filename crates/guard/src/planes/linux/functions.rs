@@ -9,14 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use vmio_look::require::Requirement;
 
-use super::links::{IFINFO, RTM_GETLINK, RTM_SETLINK, ifinfo};
+use super::links::{IFINFO, IFLA_EXT_MASK, RTM_GETLINK, RTM_SETLINK, ifinfo};
 use super::netlink::Change;
 use super::netlink::wire::{self, Attributes, Malformed, Message, Request, u32_at, u64_at};
 use super::{Device, Error, Netlink, Result};
 use crate::planes::Count;
 
 const IFLA_VFINFO_LIST: u16 = 22;
-const IFLA_EXT_MASK: u16 = 29;
 /// RTEXT_FILTER_VF: without it the kernel says nothing of virtual functions.
 const OF_FUNCTIONS: u32 = 1;
 const IFLA_VF_INFO: u16 = 1;

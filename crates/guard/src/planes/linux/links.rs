@@ -30,7 +30,7 @@ const IFLA_INFO_DATA: u16 = 2;
 /// IFLA_BR_NF_CALL_IPTABLES, _IP6TABLES, _ARPTABLES.
 const IFLA_BR_NF_CALLS: std::ops::RangeInclusive<u16> = 36..=38;
 const IFLA_TARGET_NETNSID: u16 = 46;
-const IFLA_EXT_MASK: u16 = 29;
+pub(super) const IFLA_EXT_MASK: u16 = 29;
 /// RTEXT_FILTER_SKIP_STATS: what the interface has counted is not asked for.
 const WITHOUT_COUNTERS: u32 = 8;
 const RTM_GETNSID: u16 = 90;

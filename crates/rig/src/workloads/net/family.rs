@@ -86,7 +86,8 @@ fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), String> {
     };
     let parts: Vec<&str> = word.split('.').collect();
     let Some((first, rest)) = parts.split_first() else { return Err("the rate is missing".into()) };
-    let (first, mut steps) = (rate(first)?, Vec::new());
+    // What is no rate at its very begin was hardly meant for steps: `1.5gbit`.
+    let (first, mut steps) = (rate(first).or_else(|_| rate(word))?, Vec::new());
     for step in rest.chunks(2) {
         let second = step[0].strip_suffix('s').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
         let second = second.and_then(|digits| digits.parse::<u64>().ok());
@@ -167,7 +168,7 @@ mod tests {
     fn near_misses_are_told_what_is_wrong() {
         for (word, says) in [
             ("udp-100-1472", "`100` is not a rate"),
-            ("udp-1.5gbit-1472", "`1` is not a rate"),
+            ("udp-1.5gbit-1472", "`1.5gbit` is not a rate"),
             ("udp-80mbit.20s-1472", "from 20 s on there is no rate"),
             ("udp-80mbit.20.20mbit-1472", "`20` is not a time"),
             ("udp-80mbit.s.20mbit-1472", "`s` is not a time"),

@@ -311,6 +311,6 @@ mod tests {
     fn studies_know_what_is_simulated() {
         let known: Vec<String> =
             Known::value_variants().iter().filter_map(|k| Some(k.to_possible_value()?.get_name().to_owned())).collect();
-        assert_eq!(known, crate::studies::SIMULATED);
+        assert_eq!(known, papers::experiments().collect::<Vec<_>>());
     }
 }
