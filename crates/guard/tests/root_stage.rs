@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::bed::{Bed, SINK, bed, flood, send};
+use crate::common::bed::{Bed, SINK, bed, send};
 use crate::common::holder::Holder;
 use crate::common::state::State;
 use crate::common::{apart, apart_with_bpffs, nic, run, until};
-use crate::root_plane::{counts, interfaces, policy, shares_until, tx};
+use crate::root_plane::{counts, interfaces, policy, shares, tx};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::desired::GUESTS_NUMBER;
@@ -22,6 +21,10 @@ use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
 use vmio_model::holding::{Queue, Waits, Way};
 
 const PERIOD: Duration = Duration::from_millis(10);
+
+/// Of the members: `host`, the guests, `default`.
+const GUESTS: [usize; 3] = [1, 2, 3];
+const ALL: [usize; 4] = [0, 1, 2, 3];
 
 /// Of what the host leaves of 100 Mbit/s gold has up to 50, and the two others share the rest two to one.
 const POLICY: &str = "\
@@ -77,20 +80,6 @@ fn with_host() {
     ]);
 }
 
-/// Shares of what passed of `host`, three guests and `default`, while the guests flood, and the host if it is to.
-fn shares(core: &mut Core<Linux>, bed: &Bed, host: bool) -> Vec<f64> {
-    let end = Instant::now() + Duration::from_millis(3000);
-    thread::scope(|s| {
-        for tenant in &bed.tenants {
-            s.spawn(|| tenant.namespace.inside(|| flood(end)));
-        }
-        if host {
-            s.spawn(|| flood(end));
-        }
-        shares_until(core, end, Duration::from_millis(2000))
-    })
-}
-
 fn near(what: &str, got: &[f64], wanted: [f64; 5]) {
     for (got_one, want) in got.iter().zip(wanted) {
         assert!((got_one - want).abs() < 0.05, "{what}: {got:?} where {wanted:?} is right");
@@ -114,8 +103,8 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
             bed.tenants[0].namespace.inside(|| send(1));
             counts(&mut core)[1].passed_bytes > 0
         });
-        near("an idle host", &shares(&mut core, &bed, false), [0.0, 0.5, 0.333, 0.167, 0.0]);
-        near("a host that floods", &shares(&mut core, &bed, true), [0.3, 0.5, 0.133, 0.067, 0.0]);
+        near("an idle host", &shares(&mut core, &bed, &GUESTS), [0.0, 0.5, 0.333, 0.167, 0.0]);
+        near("a host that floods", &shares(&mut core, &bed, &ALL), [0.3, 0.5, 0.133, 0.067, 0.0]);
         let status = &core.status().unwrap()[0];
         let (stage, _) = status.stage.unwrap();
         assert!((65_000_000..71_000_000).contains(&stage), "{stage}");
@@ -123,7 +112,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         // That takes hold though its queue is never empty.
         core.reload(policy(&POLICY.replace("[class.host]", "[class.host]\npriority = 8"))).unwrap();
         let dropped = dropped_behind(&mut core);
-        near("a host that is last", &shares(&mut core, &bed, true), [0.2, 0.5, 0.2, 0.1, 0.0]);
+        near("a host that is last", &shares(&mut core, &bed, &ALL), [0.2, 0.5, 0.2, 0.1, 0.0]);
         assert_eq!(dropped_behind(&mut core), dropped, "behind the IFB");
 
         // Somebody takes things away.
