@@ -204,6 +204,8 @@ pub struct Paths {
     pub vhost: Vec<bool>,
     /// Queues; none: as the hypervisor likes.
     pub queues: Vec<u32>,
+    /// Descriptors of the receive ring; none: as the hypervisor likes.
+    pub rings: Vec<u32>,
 }
 
 /// Names of the entries of each extension point: this crate does not know them.

@@ -89,7 +89,13 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
-        workloads = ['iperf3-tcp']\nsettings = { rate = ['20mbit'] }\n";
+        workloads = ['iperf3-tcp']\nsettings = { rate = ['20mbit'] }\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net'], rings = [1024] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { offloads = ['off'] }\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139'] }\n\
+        workloads = ['iperf3-tcp']\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     assert_eq!(planned.skipped, []);
     let (mut boots, mut void) = (0, 0);
@@ -102,8 +108,8 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
             void += 1;
         }
     });
-    assert_eq!(run.skipped.len() + run.samples.len(), 12);
-    assert!(void > 0 || (boots, run.samples.len()) == (1, 12), "all of it in one boot: {:?}", run.skipped);
+    assert_eq!(run.skipped.len() + run.samples.len(), 15);
+    assert!(void > 0 || (boots, run.samples.len()) == (1, 15), "all of it in one boot: {:?}", run.skipped);
     for sample in &run.samples {
         is_plausible(sample);
         let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
@@ -118,6 +124,10 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         ("uplink.remote/qemu/virtio-net [rate=20mbit]", "rate", "20mbit"),
         ("uplink/qemu/virtio-net", "guest_driver", "virtio_net"),
         ("bridge/qemu/e1000", "guest_driver", "e1000"),
+        ("bridge/qemu/e1000e", "guest_driver", "e1000e"),
+        ("bridge/qemu/rtl8139", "guest_driver", "8139cp"),
+        ("bridge/qemu/virtio-net+r1024", "receive_ring", "1024"),
+        ("bridge.host/qemu/virtio-net+r1024 [offloads=off]", "offloads", "off"),
         ("bridge/qemu/virtio-net", "guest_queues", "1"),
     ] {
         let found = run.effective.get(place).and_then(|settings| settings.get(key));

@@ -46,19 +46,23 @@ pub struct Nic {
     /// Queues; `None`: as the hypervisor likes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+    /// Descriptors of the ring that packets arrive by; `None`: as the hypervisor likes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<u32>,
 }
 
 impl Nic {
     /// A device of this model with nothing chosen.
     pub fn new(model: impl Into<String>) -> Self {
-        Self { model: model.into(), vhost: false, queues: None }
+        Self { model: model.into(), vhost: false, queues: None, ring: None }
     }
 
-    /// `virtio-net+vhost+q4`.
+    /// `virtio-net+vhost+q4+r1024`.
     pub fn label(&self) -> String {
         let vhost = if self.vhost { "+vhost" } else { "" };
         let queues = self.queues.map_or_else(String::new, |n| format!("+q{n}"));
-        format!("{}{vhost}{queues}", self.model)
+        let ring = self.ring.map_or_else(String::new, |n| format!("+r{n}"));
+        format!("{}{vhost}{queues}{ring}", self.model)
     }
 }
 

@@ -214,18 +214,21 @@ impl Disks {
 
 impl Paths {
     fn count(&self) -> u64 {
-        product([self.nics.len(), self.vhost.len().max(1), self.queues.len().max(1)])
+        product([self.nics.len(), self.vhost.len().max(1), self.queues.len().max(1), self.rings.len().max(1)])
     }
 
     fn cards(&self) -> Vec<Nic> {
         let mut all = Vec::new();
-        let queues: Vec<Option<u32>> = match self.queues.is_empty() {
+        let each = |of: &[u32]| match of.is_empty() {
             true => vec![None],
-            false => self.queues.iter().map(|&n| Some(n)).collect(),
+            false => of.iter().map(|&n| Some(n)).collect(),
         };
+        let (queues, rings) = (each(&self.queues), each(&self.rings));
         for model in &self.nics {
             for &vhost in if self.vhost.is_empty() { &[false][..] } else { &self.vhost } {
-                all.extend(queues.iter().map(|&queues| Nic { model: model.clone(), vhost, queues }));
+                for &queues in &queues {
+                    all.extend(rings.iter().map(|&ring| Nic { model: model.clone(), vhost, queues, ring }));
+                }
             }
         }
         all

@@ -73,6 +73,9 @@ pub struct NamedPath {
     /// Queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+    /// Descriptors of the receive ring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<u32>,
 }
 
 fn first() -> u32 {
@@ -119,8 +122,8 @@ impl From<&Actor> for NamedActor {
         match subject.clone() {
             Subject::Disk { target, attachment } => named.disk = Some(NamedDisk { target, attachment }),
             Subject::Path { network, peer, nic } => {
-                let (vhost, queues) = nic.as_ref().map_or((false, None), |nic| (nic.vhost, nic.queues));
-                named.path = Some(NamedPath { network, peer, nic: nic.map(|nic| nic.model), vhost, queues });
+                let Nic { model, vhost, queues, ring } = nic.clone().unwrap_or_else(|| Nic::new(""));
+                named.path = Some(NamedPath { network, peer, nic: nic.map(|_| model), vhost, queues, ring });
             }
             Subject::Machine => named.machine = true,
             Subject::Cluster { nodes } => named.cluster = Some(nodes),
@@ -131,7 +134,8 @@ impl From<&Actor> for NamedActor {
 
 impl NamedActor {
     fn actor(&self) -> Actor {
-        let nic = |p: &NamedPath| p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues });
+        let nic =
+            |p: &NamedPath| p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues, ring: p.ring });
         let subject = match (&self.disk, &self.path, self.cluster) {
             (Some(disk), ..) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
             (_, Some(p), _) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },

@@ -3,9 +3,10 @@
 //! `aio=threads` is known by the name of its threads ([`vmio_look::qemu::threads`]).
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use vmio_look::qemu::threads::Role;
 use vmio_node::Reader;
 use vmio_node::linux::process;
@@ -33,7 +34,7 @@ pub struct Hypervisor {
     pub monitor: PathBuf,
     /// Memory of the guest in MiB.
     pub memory_mib: u32,
-    /// Disk id -> id of its device in the hypervisor (`/machine/peripheral/ID` in QEMU).
+    /// Disk id, or tap -> id of its device in the hypervisor (`/machine/peripheral/ID` in QEMU).
     pub devices: BTreeMap<String, String>,
     known: BTreeMap<u32, Role>,
 }
@@ -48,7 +49,7 @@ impl Hypervisor {
         devices: BTreeMap<String, String>,
     ) -> Result<Self> {
         let mut known = BTreeMap::from([(pid, Role::Main)]);
-        let tid = |entry: &serde_json::Value| entry["thread-id"].as_u64().and_then(|t| u32::try_from(t).ok());
+        let tid = |entry: &Value| entry["thread-id"].as_u64().and_then(|t| u32::try_from(t).ok());
         for cpu in qmp.execute("query-cpus-fast", json!({}))?.as_array().into_iter().flatten() {
             if let (Some(tid), Some(index)) = (tid(cpu), cpu["cpu-index"].as_u64()) {
                 known.insert(tid, Role::Vcpu(index as u32));
@@ -60,6 +61,13 @@ impl Hypervisor {
             }
         }
         Ok(Self { pid, version: format!("QEMU {}", qmp.version), monitor, memory_mib, devices, known })
+    }
+
+    /// A property of the device of a disk or a tap; `None` where it has none of that name, or nobody answers.
+    pub fn property(&self, of: &str, property: &str) -> Option<Value> {
+        let device = self.devices.get(of)?;
+        let stream = UnixStream::connect(&self.monitor).ok()?;
+        Qmp::over(of, stream).ok()?.property(&format!("/machine/peripheral/{device}"), property)
     }
 
     /// Its threads now, by thread id. Pool threads come and go, so ask again for each sample.

@@ -43,7 +43,8 @@ pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
 /// Modules that an image carries for the devices a guest may have.
-pub const DEVICE_MODULES: [&str; 7] = ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000"];
+pub const DEVICE_MODULES: [&str; 9] =
+    ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp"];
 
 /// Programs that an image carries: those of the workloads, and what vmio itself runs in guests.
 pub fn programs() -> Vec<&'static str> {

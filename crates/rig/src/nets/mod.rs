@@ -294,7 +294,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long `ip` may take: a guest under emulation is slow.
 const IP_LIMIT: Duration = Duration::from_secs(20);
 /// The programs that vmio itself runs in guests that have network devices.
-pub const PROGRAMS: &[&str] = &["ip"];
+pub const PROGRAMS: &[&str] = &["ip", "ethtool"];
 
 const IP: Requirement = Requirement {
     name: "ip",

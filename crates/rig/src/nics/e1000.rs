@@ -21,4 +21,8 @@ impl NicModel for E1000 {
     fn model(&self) -> &'static str {
         "e1000"
     }
+    /// 16 KiB less the Ethernet header, its VLAN tag and its check sum (drivers/net/ethernet/intel/e1000).
+    fn most_mtu_bytes(&self) -> u32 {
+        16_110
+    }
 }

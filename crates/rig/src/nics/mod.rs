@@ -10,18 +10,28 @@ use vmio_node::linux::net::Interfaces;
 use crate::disks::drivers::Device;
 
 mod e1000;
+mod e1000e;
+mod rtl8139;
 mod virtio_net;
 
 /// All devices, in the order in which they are shown.
-pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &virtio_net::VirtioNet];
+pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet];
 
 /// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
 const MOST_QUEUES: u32 = 256;
+
+/// Sizes of a receive ring of virtio-net that QEMU takes (hw/net/virtio-net.c, VIRTIO_NET_RX_QUEUE_MIN_SIZE to
+/// VIRTQUEUE_MAX_SIZE). A transmit ring has 256 wherever QEMU's own process carries the packets.
+const RINGS: [u32; 3] = [256, 512, 1024];
 
 /// Keys of what is read back of a guest's device.
 const DRIVER: &str = "guest_driver";
 const QUEUES: &str = "guest_queues";
 const MTU: &str = "mtu";
+/// Where the hypervisor is asked ([`RING_PROPERTY`]).
+pub const RING: &str = "receive_ring";
+/// What QEMU's device calls it.
+pub const RING_PROPERTY: &str = "rx_queue_size";
 /// QEMU goes on without it where the kernel's part does not start, and is not asked: it is said.
 pub const VHOST: &str = "vhost";
 /// What stands there.
@@ -52,6 +62,8 @@ pub trait NicModel: Sync {
     fn driver(&self) -> &'static str;
     /// QEMU's model (QOM type).
     fn model(&self) -> &'static str;
+    /// The largest packet that a Linux guest's driver of it takes, in bytes without the Ethernet header.
+    fn most_mtu_bytes(&self) -> u32;
     /// Whether it can have more than one queue, and the host's kernel carry its packets.
     fn is_virtio(&self) -> bool {
         false
@@ -63,8 +75,12 @@ pub trait NicModel: Sync {
     /// Why not, and what to do.
     fn fits(&self, asked: &Nic) -> Result<(), String> {
         let name = self.name();
-        if !self.is_virtio() && (asked.vhost || asked.queues.is_some()) {
-            return Err(format!("{name} has no vhost and one queue: drop `vhost` and `queues`, or use virtio-net"));
+        if !self.is_virtio() && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
+            let drop = "drop `vhost`, `queues` and `ring`, or use virtio-net";
+            return Err(format!("{name} has no vhost, one queue and a ring of its own: {drop}"));
+        }
+        if let Some(ring) = asked.ring.filter(|ring| !RINGS.contains(ring)) {
+            return Err(format!("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}"));
         }
         match asked.queues {
             Some(queues) if queues > MOST_QUEUES => {
@@ -79,7 +95,8 @@ pub trait NicModel: Sync {
     /// # Errors
     /// What differs.
     fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), String> {
-        let want = [(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
+        let mut want = vec![(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
+        want.extend(asked.ring.map(|ring| (RING, ring.to_string())));
         let differs = |(key, value): &&(&str, String)| found.get(*key) != Some(value);
         let wrong = want.iter().filter(differs).map(|(key, value)| {
             format!("{key} is {} instead of {value}", found.get(*key).map_or("unknown", String::as_str))
@@ -91,6 +108,10 @@ pub trait NicModel: Sync {
     /// QEMU's `-device`, with its back end and address.
     fn device(&self, asked: &Nic, id: &str, netdev: &str, mac: &str) -> Device {
         let device = Device::new(self.model(), id).with("netdev", netdev).with("mac", mac);
+        let device = match asked.ring {
+            Some(ring) => device.with(RING_PROPERTY, ring),
+            None => device,
+        };
         match asked.queues.filter(|n| *n > 1) {
             // One vector for each direction of a queue, one for the configuration and one for control.
             Some(n) => device.with("mq", true).with("vectors", 2 * n + 2),
@@ -117,6 +138,13 @@ mod tests {
             let many = Nic { queues: Some(4), ..Nic::new(name) };
             assert_eq!(nic.fits(&many).is_ok(), nic.is_virtio(), "{name}");
             assert!(nic.fits(&Nic { queues: Some(257), ..many.clone() }).is_err(), "{name}");
+            let ring = |n: u32| Nic { ring: Some(n), ..Nic::new(name) };
+            assert_eq!(nic.fits(&ring(1024)).is_ok(), nic.is_virtio(), "{name}");
+            assert!(nic.fits(&ring(300)).is_err() && nic.fits(&ring(2048)).is_err(), "{name}");
+            assert!(nic.device(&ring(512), "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
+            assert!((1500..=65_535).contains(&nic.most_mtu_bytes()), "{name}");
+            let carried = nic.guest_modules().iter().all(|module| crate::image::DEVICE_MODULES.contains(module));
+            assert!(carried, "{name}: an image has no such module");
             let device = nic.device(&many, "net0", "path0", "52:54:00:00:00:01");
             assert_eq!(device.model(), nic.model());
             assert!(device.to_string().contains("netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10"));

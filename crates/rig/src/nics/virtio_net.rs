@@ -24,4 +24,8 @@ impl NicModel for VirtioNet {
     fn is_virtio(&self) -> bool {
         true
     }
+    /// MAX_MTU of drivers/net/virtio_net.c.
+    fn most_mtu_bytes(&self) -> u32 {
+        65_535
+    }
 }

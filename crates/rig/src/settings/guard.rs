@@ -55,7 +55,7 @@ impl Setting for Guard {
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
         name
     }
-    fn fits(&self, actor: &Actor) -> Fit {
+    fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Path { network, peer, .. } = &actor.subject else {
             return Fit::Nothing("it is for who shares an uplink, and no actor works over one: leave it out".into());
         };

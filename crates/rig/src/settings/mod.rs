@@ -18,12 +18,13 @@ use crate::workloads::End;
 
 mod guard;
 mod mtu;
+mod offloads;
 mod ports;
 mod rate;
 mod read_ahead;
 
 /// All settings, in the order in which they are shown, and put: what comes later may build on what is there.
-pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &rate::Rate, &guard::Guard];
+pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &offloads::Offloads, &rate::Rate, &guard::Guard];
 
 /// The setting of that name.
 pub fn find(name: &str) -> Option<&'static dyn Setting> {
@@ -57,8 +58,8 @@ pub trait Setting: Sync {
     fn found(&self, _end: &End) -> Option<String> {
         None
     }
-    /// What it does for an actor, as far as that is known before anything is made.
-    fn fits(&self, actor: &Actor) -> Fit;
+    /// What such a value does for an actor, as far as that is known before anything is made.
+    fn fits(&self, value: &str, actor: &Actor) -> Fit;
     /// Sets it for an actor that it fits, and reads it back: what is in force, in the spelling of values. Before
     /// each change it says how that is taken back; that is done after the cell, and at once where it fails.
     ///
@@ -238,7 +239,8 @@ mod tests {
                 let said = read(wrong).unwrap_err();
                 assert!(setting.examples().iter().any(|e| said.contains(e)), "{name}={wrong:?}: {said}");
             }
-            let fits: Vec<Fit> = actors().iter().map(|actor| setting.fits(actor)).collect();
+            let value = setting.examples()[0];
+            let fits: Vec<Fit> = actors().iter().map(|actor| setting.fits(value, actor)).collect();
             assert!(fits.contains(&Fit::Sets), "{name} is set for nobody");
             for fit in fits {
                 let (Fit::Nothing(why) | Fit::Refused(why)) = fit else { continue };

@@ -7,15 +7,15 @@ use vmio_node::Journal;
 
 use super::{Error, Fit, Result, Setting, Undos, Where};
 use crate::nets::{self, Port};
+use crate::nics;
 
 /// Entry `mtu`.
 pub struct Mtu;
 
 /// IPv4 needs no more of a link (RFC 791, section 3.2); less than IPv6 asks for (1,280) is of no use today.
 const LEAST: u32 = 576;
-/// The most that every interface of a path takes: Linux's driver of an emulated card has 16 KiB less the Ethernet header,
-/// its VLAN tag and its check sum (drivers/net/ethernet/intel/e1000).
-const MOST: u32 = 16_110;
+/// The most that a veth, a tap and a bridge take (ETH_MAX_MTU); what a guest's card takes is its own.
+const MOST: u32 = 65_535;
 
 impl Setting for Mtu {
     fn name(&self) -> &'static str {
@@ -30,11 +30,17 @@ impl Setting for Mtu {
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
         |text| bytes(text).map(|n| n.to_string())
     }
-    fn fits(&self, actor: &Actor) -> Fit {
+    fn fits(&self, value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
             Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
                 Fit::Refused(format!("{network} has no wire whose packets could be larger: use another network"))
             }
+            Subject::Path { nic: Some(nic), .. } => match (nics::find(&nic.model), bytes(value)) {
+                (Some(card), Ok(wanted)) if wanted > card.most_mtu_bytes() => {
+                    Fit::Refused(format!("{} takes packets of {} bytes at most", nic.model, card.most_mtu_bytes()))
+                }
+                _ => Fit::Sets,
+            },
             Subject::Path { .. } => Fit::Sets,
             _ => Fit::Nothing("it is a path's, and no actor works over one: leave it out".into()),
         }
@@ -87,8 +93,8 @@ mod tests {
     #[test]
     fn one_value_one_spelling() {
         assert_eq!((bytes("1500"), bytes("9000")), (Ok(1500), Ok(9000)));
-        for wrong in ["", "01500", "1500b", "575", "16111", "-1", "1 500", "9k"] {
-            assert!(bytes(wrong).is_err_and(|why| why.contains("576 to 16110")), "{wrong}");
+        for wrong in ["", "01500", "1500b", "575", "65536", "-1", "1 500", "9k"] {
+            assert!(bytes(wrong).is_err_and(|why| why.contains("576 to 65535")), "{wrong}");
         }
     }
 }

@@ -47,7 +47,7 @@ impl Setting for Rate {
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
         |text| mbit(text).map(spelled)
     }
-    fn fits(&self, actor: &Actor) -> Fit {
+    fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
             Subject::Path { network, peer, .. } => {
                 match nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str())) {

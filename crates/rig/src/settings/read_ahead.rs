@@ -49,7 +49,7 @@ impl Setting for ReadAhead {
         let kib = block::read_ahead_kib(end.node.reader(), end.path()?)?;
         Some(spelled(u32::try_from(kib).ok()?))
     }
-    fn fits(&self, actor: &Actor) -> Fit {
+    fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         let Subject::Disk { target, .. } = &actor.subject else {
             return Fit::Nothing("it is a disk's, and no actor works on one: leave it out".into());
         };

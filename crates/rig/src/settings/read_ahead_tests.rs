@@ -119,12 +119,12 @@ fn natively_it_is_in_the_journal_until_it_is_undone() {
 #[test]
 fn what_is_not_the_runs_own_is_not_touched() {
     for target in ["sparse", "preallocated", "served", "qcow2", "qcow2-chain"] {
-        let Fit::Refused(why) = ReadAhead.fits(&native(target)) else { panic!("{target}") };
+        let Fit::Refused(why) = ReadAhead.fits("128k", &native(target)) else { panic!("{target}") };
         assert!(why.contains(target) && why.contains("works on a file") && why.contains("`device`"), "{why}");
-        assert_eq!(ReadAhead.fits(&guest(target)), Fit::Sets, "a guest's disk is the guest's");
+        assert_eq!(ReadAhead.fits("128k", &guest(target)), Fit::Sets, "a guest's disk is the guest's");
     }
     for target in ["device", "lvm", "lvm-thin", "zvol", "rbd"] {
-        assert_eq!(ReadAhead.fits(&native(target)), Fit::Sets, "{target}");
+        assert_eq!(ReadAhead.fits("128k", &native(target)), Fit::Sets, "{target}");
     }
     let bed = Bed::new();
     for (path, why) in [

@@ -103,7 +103,7 @@ impl Reader<'_> {
 
     fn paths(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Paths> {
         let s = self.below(s, "paths")?;
-        self.known_keys(&s, &["networks", "peers", "nics", "vhost", "queues"]);
+        self.known_keys(&s, &["networks", "peers", "nics", "vhost", "queues", "rings"]);
         let networks = self.entries(&s, "networks", &names.networks, None);
         let peers = self.entries(&s, "peers", &names.peers, None);
         let nics = self.entries(&s, "nics", &names.nics, native.then_some(Vec::new()));
@@ -111,6 +111,9 @@ impl Reader<'_> {
         let count =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, 1024);
         let queues = self.list(&s, "queues", Some(Vec::new()), count);
-        Some(Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues? })
+        let count =
+            |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, 65_536);
+        let rings = self.list(&s, "rings", Some(Vec::new()), count);
+        Some(Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues?, rings: rings? })
     }
 }

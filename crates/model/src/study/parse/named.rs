@@ -94,17 +94,19 @@ impl Reader<'_> {
     }
 
     fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<NamedPath> {
-        self.known_keys(s, &["network", "peer", "nic", "vhost", "queues"]);
+        self.known_keys(s, &["network", "peer", "nic", "vhost", "queues", "ring"]);
         let network = self.one_of(s, "network", &names.networks);
         let peer = self.one_of(s, "peer", &names.peers);
         if native {
-            self.of_guests_alone(s, &["nic", "vhost", "queues"]);
-            return Some(NamedPath { network: network?, peer: peer?, nic: None, vhost: false, queues: None });
+            self.of_guests_alone(s, &["nic", "vhost", "queues", "ring"]);
+            let (nic, vhost, queues, ring) = (None, false, None, None);
+            return Some(NamedPath { network: network?, peer: peer?, nic, vhost, queues, ring });
         }
         let nic = self.one_of(s, "nic", &names.nics);
         let vhost = self.switch(s, "vhost", false);
         let queues = self.whole_if(s, "queues", 1, 1024);
-        Some(NamedPath { network: network?, peer: peer?, nic: Some(nic?), vhost: vhost?, queues })
+        let ring = self.whole_if(s, "ring", 1, 65_536);
+        Some(NamedPath { network: network?, peer: peer?, nic: Some(nic?), vhost: vhost?, queues, ring })
     }
 
     /// One word out of those given, which must be there.

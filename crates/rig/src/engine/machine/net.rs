@@ -104,6 +104,10 @@ pub(super) fn address(
         if spec.nic.vhost {
             set_up.insert(nics::VHOST.to_owned(), nics::VHOST_UNSEEN.to_owned());
         }
+        if spec.nic.ring.is_some() {
+            let told = guest.hypervisor().and_then(|h| h.property(&spec.tap, nics::RING_PROPERTY));
+            set_up.extend(told.map(|ring| (nics::RING.to_owned(), ring.to_string())));
+        }
         let model = nics::find(&spec.nic.model).with_context(|| format!("no network device {}", spec.nic.model))?;
         let differs = |e: String| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
         model.readback(&spec.nic, &set_up).map_err(differs)?;

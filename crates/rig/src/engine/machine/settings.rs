@@ -133,7 +133,7 @@ fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put
     for (setting, ByDefault { value, otherwise }) in by_default(act, chosen) {
         let name = setting.name();
         let Some(end) = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name)) else { continue };
-        let applied = match setting.fits(&act.actor) {
+        let applied = match setting.fits(value, &act.actor) {
             Fit::Sets => on.apply(setting, value, place, end, &mut into.undos),
             Fit::Nothing(_) => continue,
             Fit::Refused(why) => Err(Error::Refused(why)),
@@ -162,7 +162,7 @@ fn put_one((setting, value): &Chosen, on: &Around<'_>, place: usize, into: &mut 
     let act = &on.acts[place];
     let name = setting.name();
     let failed = || format!("cannot set {name} to {value} for {}", act.actor.key());
-    match setting.fits(&act.actor) {
+    match setting.fits(value, &act.actor) {
         Fit::Sets => {}
         Fit::Nothing(_) => return Ok(()),
         Fit::Refused(why) => return Err(Impossible(format!("{}: {why}", failed())).into()),

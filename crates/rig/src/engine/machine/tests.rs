@@ -119,7 +119,7 @@ impl Setting for Made {
     fn reader(&self) -> fn(&str) -> Result<String, String> {
         |text| Ok(text.to_owned())
     }
-    fn fits(&self, actor: &Actor) -> Fit {
+    fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         if actor.workload.contains(self.0) { Fit::Sets } else { Fit::Nothing("it is not of that letter".into()) }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> crate::settings::Result<String> {

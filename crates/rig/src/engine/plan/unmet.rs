@@ -42,12 +42,12 @@ pub(super) fn unmet(
 
 /// Why what a cell sets cannot be set there.
 fn unsettable(cell: &Cell, local: &dyn Node) -> Option<String> {
-    cell.settings.keys().find_map(|name| {
+    cell.settings.iter().find_map(|(name, value)| {
         let Some(setting) = settings::find(name) else { return Some(format!("there is no setting {name}")) };
         if let Some(missing) = missing(setting.requirements(), local) {
             return Some(missing);
         }
-        let fits: Vec<Fit> = cell.actors().map(|actor| setting.fits(actor)).collect();
+        let fits: Vec<Fit> = cell.actors().map(|actor| setting.fits(value, actor)).collect();
         let refused = fits.iter().find_map(|fit| if let Fit::Refused(why) = fit { Some(why) } else { None });
         // What one actor has nothing for is for the others; what none has anything for is a mistake.
         let nothing = || fits.iter().find_map(|fit| if let Fit::Nothing(why) = fit { Some(why) } else { None });

@@ -103,6 +103,10 @@ impl Paths {
 pub fn device_id(index: usize) -> String {
     format!("disk{index}")
 }
+/// Id of a network device in QEMU.
+pub fn nic_id(index: usize) -> String {
+    format!("net{index}")
+}
 /// Name of a disk's format node.
 pub fn node_name(index: usize) -> String {
     format!("node{index}")
@@ -273,7 +277,7 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         }
     }
     for (i, PlannedNic { spec, model }) in plan.nics.iter().enumerate() {
-        let (id, netdev) = (format!("net{i}"), format!("path{i}"));
+        let (id, netdev) = (nic_id(i), format!("path{i}"));
         let mut tap = format!("tap,id={netdev},ifname={},script=no,downscript=no", spec.tap);
         // Without `vhostforce` QEMU carries the packets itself where it cannot have vhost, and only warns.
         tap += if spec.nic.vhost { ",vhost=on,vhostforce=on" } else { "" };

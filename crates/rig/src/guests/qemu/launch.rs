@@ -14,7 +14,7 @@ use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, mach
 
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{
-    MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, serial,
+    MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, nic_id, serial,
 };
 use super::guard::{Guard, Served};
 use super::{SharedQmp, console, disks, pins, running_accel};
@@ -97,7 +97,9 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         let disks = find_disks(remote.reader(), spec)?;
         let accel = running_accel(&mut qmp)?;
         pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|reason| process.give_up(&reason))?;
-        let devices = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i))).collect();
+        let seen = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i)));
+        let nics = spec.nics.iter().enumerate().map(|(i, n)| (n.tap.clone(), nic_id(i)));
+        let devices = seen.chain(nics).collect();
         let hypervisor = Hypervisor::of(&mut qmp, pid, paths.watch.clone(), spec.memory_mib, devices)?;
         Ok((remote, qmp, hypervisor, accel, boot_seconds, disks))
     })();
