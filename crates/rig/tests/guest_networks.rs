@@ -95,7 +95,7 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         workloads = ['iperf3-tcp']\nsettings = { offloads = ['off'] }\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139'] }\n\
-        workloads = ['iperf3-tcp']\n";
+        workloads = ['dd-nc']\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     assert_eq!(planned.skipped, []);
     let (mut boots, mut void) = (0, 0);

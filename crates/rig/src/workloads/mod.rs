@@ -47,6 +47,7 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,
     &net::SOCKPERF_TCP,
+    &net::TRANSFER,
     &openssl::AES_256_CBC,
 ];
 

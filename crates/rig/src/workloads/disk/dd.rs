@@ -126,7 +126,7 @@ impl DiskWorkload for Dd {
 
 /// Bytes and seconds of dd's last line in the C locale:
 /// `6553600 bytes (6.6 MB, 6.2 MiB) copied, 0.00667574 s, 982 MB/s`.
-fn last_line(line: &str) -> Option<(u64, f64)> {
+pub(in super::super) fn last_line(line: &str) -> Option<(u64, f64)> {
     let (bytes, rest) = line.split_once(" bytes ")?;
     let (_, timed) = rest.split_once("copied, ")?;
     let seconds: f64 = timed.split_once(" s")?.0.parse().ok()?;

@@ -29,6 +29,7 @@ mod rand_write_32;
 mod seq_read;
 mod seq_write;
 
+pub(super) use dd::last_line;
 pub use dd_read::ENTRY as DD_READ;
 pub use dd_write::ENTRY as DD_WRITE;
 pub use durable_append::ENTRY as DURABLE_APPEND;

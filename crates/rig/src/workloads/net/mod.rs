@@ -3,10 +3,12 @@
 pub mod family;
 pub(super) mod iperf3;
 mod sockperf;
+mod transfer;
 mod udp;
 
 pub use iperf3::{TCP as IPERF3_TCP, TCP_REVERSE as IPERF3_TCP_REVERSE, UDP as IPERF3_UDP};
 pub use sockperf::TCP as SOCKPERF_TCP;
+pub use transfer::TRANSFER;
 pub use udp::{RECEIVER, SENDER, Udp};
 
 use super::{End, Error, Result};
