@@ -9,7 +9,7 @@ mod tables;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Attachment, Cache, Cell};
+use crate::cell::{Aio, Attachment, Cache, Cell, Settings, Subject};
 
 pub use effects::{Compared, Judged, Verdict, judge};
 pub use tables::{Ours, Table, TableRow, tables};
@@ -27,7 +27,7 @@ pub struct Paper {
     /// The studies that measure the same here; the first one is what is started where none is named.
     pub studies: Vec<String>,
     /// Its tables.
-    #[serde(rename = "table")]
+    #[serde(default, rename = "table")]
     pub tables: Vec<Caption>,
     /// What it was measured on.
     #[serde(rename = "circumstance")]
@@ -36,13 +36,13 @@ pub struct Paper {
     #[serde(default, rename = "reading", skip_serializing_if = "Vec::is_empty")]
     pub readings: Vec<Reading>,
     /// Where it contradicts itself; rows name them by their place, from 1.
-    #[serde(rename = "footnote")]
+    #[serde(default, rename = "footnote")]
     pub footnotes: Vec<Footnote>,
     /// Effects that it states.
     #[serde(rename = "effect")]
     pub effects: Vec<Effect>,
     /// Rows of its tables, in its order and words.
-    #[serde(rename = "row")]
+    #[serde(default, rename = "row")]
     pub rows: Vec<Row>,
 }
 
@@ -141,38 +141,70 @@ pub struct Row {
     pub not_run: Option<String>,
 }
 
-/// A cell by what matters to a paper. Settings that the paper does not name are those that a
-/// study measures first: native AIO, no I/O thread. The cache mode is the one that is named, `none` where
-/// none is, and no other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Settings that the paper does not name
+/// are those that a study measures first: native AIO, no I/O thread, one queue. The cache mode is the one that is named,
+/// `none` where none is, and no other; so are the settings of a path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PaperCell")]
 pub struct Pattern {
     /// Entry of `guests/`.
     pub guest: String,
     /// Entry of `disks/targets/`.
-    pub target: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
     /// Entry of `disks/drivers/`; `None` on the native side.
     pub driver: Option<String>,
     /// The cache mode, where it is not `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<Cache>,
+    /// Entry of `nets/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Its other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Entry of `nics/`; `None` on the native side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<String>,
+    /// What is set around it, of a path.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
 }
 
 impl Pattern {
     /// The run's cell that it means, of a workload.
     pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
         let fits = |s: &&Cell| {
-            let Some(on) = s.disk() else { return false };
-            let driver = on.attachment.map(|a| &a.driver);
-            let same = on.side.kind == self.guest && on.target == self.target && on.workload == workload;
-            let cached = on.attachment.is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
-            same && cached && driver == self.driver.as_ref()
+            let same = s.lead.side.kind == self.guest && s.beside.is_empty() && s.workload() == workload;
+            same && match &s.lead.subject {
+                Subject::Disk { target, attachment } => {
+                    let driver = attachment.as_ref().map(|a| &a.driver);
+                    let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
+                    self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
+                }
+                Subject::Path { network, peer, nic } => {
+                    let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
+                    let card = nic.as_ref().map(|nic| &nic.model) == self.nic.as_ref();
+                    named && card && s.settings == self.settings
+                }
+                Subject::Machine | Subject::Cluster { .. } => false,
+            }
         };
         cells.into_iter().filter(fits).min_by_key(|s| {
             let unlike = |a: &Attachment| (a.aio != Aio::Native, a.iothread, a.options != Default::default());
-            (s.attachment().map(unlike), s.settings.len(), !s.lead.side.shape.is_plain())
+            let nic = s.lead.nic().map(|nic| (nic.vhost, nic.queues, nic.ring));
+            (s.attachment().map(unlike), nic, s.settings.len(), !s.lead.side.shape.is_plain())
         })
+    }
+
+    /// Whether it says what it is on, and nothing of another.
+    fn is_whole(&self) -> bool {
+        match (&self.target, &self.network) {
+            (Some(_), None) => self.peer.is_none() && self.nic.is_none() && self.settings.is_empty(),
+            (None, Some(_)) => self.peer.is_some() && self.driver.is_none() && self.cache.is_none(),
+            _ => false,
+        }
     }
 
     /// The same by another cache mode.
@@ -180,11 +212,14 @@ impl Pattern {
         Pattern { cache: Some(cache), ..self.clone() }
     }
 
-    /// `qemu on sparse by lsi53c895a, cache=writethrough`.
+    /// `qemu on sparse by lsi53c895a, cache=writethrough`; `qemu on uplink.remote by e1000, rate=1000mbit`.
     pub fn label(&self) -> String {
-        let driver = self.driver.as_ref().map_or_else(String::new, |driver| format!(" by {driver}"));
+        let by = self.driver.as_ref().or(self.nic.as_ref()).map_or_else(String::new, |by| format!(" by {by}"));
         let cache = self.cache.map_or_else(String::new, |cache| format!(", cache={cache}"));
-        format!("{} on {}{driver}{cache}", self.guest, self.target)
+        let set: String = self.settings.iter().map(|(name, value)| format!(", {name}={value}")).collect();
+        let path = self.network.as_deref().zip(self.peer.as_deref()).map(|(net, peer)| format!("{net}.{peer}"));
+        let place = self.target.clone().or(path).unwrap_or_default();
+        format!("{} on {place}{by}{cache}{set}", self.guest)
     }
 }
 
@@ -255,6 +290,8 @@ impl Effect {
     }
 }
 
+const PLACE: &str = "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
+
 impl Paper {
     /// Whether a study measures it again.
     pub fn is_of(&self, study: Option<&str>) -> bool {
@@ -272,6 +309,9 @@ impl Paper {
             if row.cell.is_some() == row.not_run.is_some() {
                 return Err(format!("{name}: give either `cell` or `not_run`"));
             }
+            if row.cell.as_ref().is_some_and(|cell| !cell.is_whole()) {
+                return Err(format!("{name}: {PLACE}"));
+            }
             if row.notes.iter().any(|&n| n == 0 || n > paper.footnotes.len()) {
                 return Err(format!("{name}: there are footnotes 1 to {}", paper.footnotes.len()));
             }
@@ -288,6 +328,9 @@ impl Paper {
             }
             if effect.denominator.is_none() && effect.denominator_workload.is_some() {
                 return Err(format!("effect {}: without a denominator it has no workload", effect.id));
+            }
+            if ![Some(&effect.numerator), effect.denominator.as_ref()].into_iter().flatten().all(Pattern::is_whole) {
+                return Err(format!("effect {}: {PLACE}", effect.id));
             }
             if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
                 return Err(format!("effect {}: its figures are positive", effect.id));

@@ -8,8 +8,10 @@ use vmio_model::simulate::Scenario;
 use vmio_model::simulate::paper::Paper as Experiment;
 
 /// One line a file of `papers/`.
-const FILES: &[(&str, &str)] =
-    &[("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml"))];
+const FILES: &[(&str, &str)] = &[
+    ("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml")),
+    ("papers/shafer2010_network.toml", include_str!("../../../papers/shafer2010_network.toml")),
+];
 
 /// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
 const EXPERIMENTS: &[(&str, &str, &str)] =

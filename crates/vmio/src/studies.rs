@@ -27,6 +27,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("light", include_str!("../../../studies/light.toml")),
     ("read-ahead", include_str!("../../../studies/read-ahead.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
+    ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
 ];
 

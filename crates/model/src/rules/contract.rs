@@ -41,9 +41,9 @@ fn what_an_entry_says_of_its_change_fits_where_it_looks() {
         if let Some(speaks) = rule.published {
             let cell = |driver: &str, target: &str| crate::paper::Pattern {
                 guest: "qemu".into(),
-                target: target.into(),
+                target: Some(target.into()),
                 driver: Some(driver.into()),
-                cache: None,
+                ..crate::paper::Pattern::default()
             };
             let same = cell("virtio-blk", "device");
             assert!(!speaks(&same, &same), "{}", rule.id);

@@ -62,7 +62,7 @@ fn cause(gain: &Gain) -> String {
 /// A published figure of an emulated controller beside a paravirtual one, on the same storage.
 fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
     let emulated = |cell: &paper::Pattern| cell.driver.as_deref().map(is_emulated);
-    slow.target == fast.target && emulated(slow) == Some(true) && emulated(fast) == Some(false)
+    slow.target.is_some() && slow.target == fast.target && emulated(slow) == Some(true) && emulated(fast) == Some(false)
 }
 
 #[cfg(test)]

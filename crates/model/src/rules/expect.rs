@@ -84,7 +84,7 @@ pub fn by_papers(finding: &Finding, disk: &Disk, papers: &[Paper]) -> Option<Exp
         .max_by(|a, b| times(a.1).total_cmp(&times(b.1)))?;
     let of = |cell: &Pattern| {
         let driver = cell.driver.as_deref().unwrap_or_default();
-        format!("{} on {}", driver_words(driver), target_words(&cell.target))
+        format!("{} on {}", driver_words(driver), target_words(cell.target.as_deref().unwrap_or_default()))
     };
     Some(Expected {
         text: format!(

@@ -86,7 +86,7 @@ fn cause(gain: &Gain) -> String {
 
 /// A published figure of a sparse file beside other storage, by the same driver.
 fn published(slow: &paper::Pattern, fast: &paper::Pattern) -> bool {
-    slow.driver.is_some() && slow.driver == fast.driver && slow.target == SPARSE
+    slow.driver.is_some() && slow.driver == fast.driver && slow.target.as_deref() == Some(SPARSE)
 }
 
 #[cfg(test)]
