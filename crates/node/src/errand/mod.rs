@@ -12,6 +12,9 @@
 //!   `main` must call [`serve`] first, which also says that errands may be sent; a program that does not (a test, a
 //!   bench, the agent) does the same on a thread that it gives up.
 //! - One that has answered is kept for the next errand, so that an errand costs a message and no start.
+//! - It says when it is up, and its time begins then: a start is this program's own, and on a host in trouble, or an
+//!   emulated one, takes longer than a healthy answer. Counted in, the start alone would be taken for silent storage, and
+//!   each errand would need another start, since what is late is killed.
 //! - It ends with its owner, by the end of the pipe. No descriptor of a file crosses it: closing one may hang, too.
 
 mod fault;
@@ -42,6 +45,8 @@ const WORD: &str = "errands-of-a-vmio";
 const MOST_IDLE: usize = 8;
 /// Processes that may wait for silent storage at once; past them nobody is sent there any more.
 const MOST_LEFT: usize = 64;
+/// How long a process may take to be up: far more than a start needs where nothing is wrong with this program's own file.
+const UP: Duration = Duration::from_secs(30);
 /// How long a killed process is waited for: one that sleeps where signals reach it is gone at once.
 const DEATH: Duration = Duration::from_millis(20);
 
@@ -99,7 +104,7 @@ pub(crate) fn is_servant() -> bool {
     SERVANT.load(Ordering::Relaxed)
 }
 
-/// Sends one errand; waits for the answer no longer than `limit`.
+/// Sends one errand; waits for the answer no longer than `limit` from when somebody is there to do it.
 ///
 /// # Errors
 /// That of the call; `TimedOut` when no answer came, which says how long was waited.
@@ -125,18 +130,17 @@ fn silent(limit: Duration) -> io::Error {
 }
 
 fn sent(sent: Sent, path: &Path, limit: Duration) -> Done {
-    let until = Instant::now() + limit;
     // One that was kept may have been ended by somebody meanwhile.
     let kept = lock(&IDLE).pop();
     if let Some(mut kept) = kept {
-        match kept.run(&sent, path, until) {
+        match kept.run(&sent, path, limit) {
             Ok(done) => return kept.back(done),
             Err(e) if e.kind() == io::ErrorKind::TimedOut => return kept.left(limit),
             Err(_) => kept.end(),
         }
     }
     let mut fresh = Runner::start()?;
-    match fresh.run(&sent, path, until) {
+    match fresh.run(&sent, path, limit) {
         Ok(done) => fresh.back(done),
         Err(e) if e.kind() == io::ErrorKind::TimedOut => fresh.left(limit),
         Err(e) => {
@@ -159,18 +163,38 @@ impl Runner {
             let words = format!("{left} processes of vmio already wait for storage that does not answer");
             return Err(io::Error::new(io::ErrorKind::TimedOut, words));
         }
-        // Both ends close on exec; the child gets its own as standard input.
-        let (line, theirs) = UnixStream::pair()?;
-        line.set_nonblocking(true)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vmio-errand").arg(WORD).current_dir("/").env_remove(OWNER_VARIABLE);
         // A group of its own: Ctrl-C is for the owner.
         command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
-        command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        Ok(Self { child: command.spawn()?, line })
+        Self::begin(command, UP)
     }
 
-    fn run(&mut self, sent: &Sent, path: &Path, until: Instant) -> io::Result<Done> {
+    /// Starts it and waits until it is up.
+    fn begin(mut command: Command, limit: Duration) -> io::Result<Self> {
+        // Both ends close on exec; the child gets its own as standard input.
+        let (line, theirs) = UnixStream::pair()?;
+        line.set_nonblocking(true)?;
+        command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
+        let mut runner = Self { child: command.spawn()?, line };
+        // The command has its own copy of their end, which would hide that the process has ended.
+        drop(command);
+        match wire::receive::<()>(&mut runner.line, Some(Instant::now() + limit)) {
+            Ok(_) => Ok(runner),
+            Err(e) => {
+                runner.leave();
+                // Not `TimedOut`: it is no storage that was silent.
+                let why = match e.kind() {
+                    io::ErrorKind::TimedOut => format!("was not up within {} s", limit.as_secs()),
+                    _ => format!("ended as it started: {e}"),
+                };
+                Err(io::Error::other(format!("the process that was to do it {why}")))
+            }
+        }
+    }
+
+    fn run(&mut self, sent: &Sent, path: &Path, limit: Duration) -> io::Result<Done> {
+        let until = Instant::now() + limit;
         wire::send(&mut self.line, sent, path.as_os_str().as_bytes(), Some(until))?;
         let (answer, bytes) = wire::receive::<Result<String, Fault>>(&mut self.line, Some(until))?;
         Ok(answer.map(|answer| (answer, bytes)).map_err(io::Error::from))
@@ -195,7 +219,13 @@ impl Runner {
     }
 
     /// Without an answer: it is killed, and looked after later.
-    fn left(mut self, limit: Duration) -> Done {
+    fn left(self, limit: Duration) -> Done {
+        self.leave();
+        Err(silent(limit))
+    }
+
+    /// Kills it; where it does not end at once it is looked after later.
+    fn leave(mut self) {
         let _ = self.child.kill();
         let until = Instant::now() + DEATH;
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -205,7 +235,6 @@ impl Runner {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Err(silent(limit))
     }
 }
 
@@ -223,6 +252,9 @@ fn run_errands() -> ! {
     let _ = rustix::thread::set_name(c"vmio-errand");
     let Ok(line) = io::stdin().as_fd().try_clone_to_owned() else { std::process::exit(2) };
     let mut line = UnixStream::from(line);
+    if wire::send(&mut line, &(), &[], None).is_err() {
+        std::process::exit(0);
+    }
     while let Ok((Sent { word, ask }, path)) = wire::receive::<Sent>(&mut line, None) {
         let path = PathBuf::from(OsString::from_vec(path));
         let Some(errand) = crate::ERRANDS.iter().find(|errand| errand.word == word) else { break };
@@ -238,4 +270,42 @@ fn run_errands() -> ! {
         }
     }
     std::process::exit(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A process that says these messages, and then stays until its owner ends.
+    fn begun(before: &str, messages: &[&str], limit: Duration) -> io::Result<Runner> {
+        let say = |said: &&str| format!("printf '\\{:o}\\0\\0\\0\\0\\0\\0\\0%s' '{said}' >&0; ", said.len());
+        let said: String = messages.iter().map(say).collect();
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{before}{said}exec cat")]).stdout(Stdio::null());
+        Runner::begin(command, limit)
+    }
+
+    #[test]
+    fn an_errand_has_its_time_from_when_somebody_is_up_to_do_it() {
+        let sent = Sent { word: "look".to_owned(), ask: String::new() };
+        // It is up after more than the errand may take, and with its answer ready.
+        let limit = Duration::from_millis(250);
+        let mut slow = begun("sleep 0.5; ", &["null", r#"{"Ok":"7"}"#], UP).unwrap();
+        assert_eq!(slow.run(&sent, Path::new("/"), limit).unwrap().unwrap(), ("7".to_owned(), Vec::new()));
+        // No further answer.
+        assert_eq!(slow.run(&sent, Path::new("/"), limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        slow.end();
+    }
+
+    #[test]
+    fn a_process_that_does_not_come_up_is_not_taken_for_silent_storage() {
+        for (before, limit, why) in
+            [("exit 1; ", UP, "ended as it started"), ("", Duration::ZERO, "was not up within 0 s")]
+        {
+            let refused = begun(before, &[], limit).map(Runner::end).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+            assert_ne!(refused.kind(), io::ErrorKind::TimedOut);
+        }
+    }
 }
