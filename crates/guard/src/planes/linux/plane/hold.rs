@@ -130,11 +130,14 @@ impl Taps {
         if !self.runs() {
             let (keep, namespace, held) = (self.keeper.part(PART), self.namespace, self.entries()?);
             let (ask, asked) = mpsc::channel();
+            // Before the thread runs: one that finds nothing asked takes nothing for wanted, and puts back all that the ledger has.
+            ask.send(what).map_err(|_| gone())?;
             let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
             let mut turn = Turn { keep, namespace, held, wanted: All::new(), seen, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
             let thread = thread.map_err(|e| PlaneError(format!("cannot start the thread that holds taps: {e}")))?;
             self.thread = Some((ask, thread));
+            return Ok(());
         }
         let (ask, _) = self.thread.as_ref().ok_or_else(gone)?;
         ask.send(what).map_err(|_| gone())
