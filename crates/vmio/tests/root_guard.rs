@@ -178,7 +178,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// By the queues alone: of interfaces that come and go meanwhile nothing more can be asked.
-fn limits() -> bool {
+pub fn limits() -> bool {
     let output = Command::new("tc").arg("qdisc").output().unwrap();
     assert!(output.status.success());
     String::from_utf8(output.stdout).unwrap().contains("htb 7a00: dev u0")

@@ -47,6 +47,8 @@ pub struct Source {
     guests: Box<dyn Guests>,
     /// Those of the last look.
     known: Vec<Behind>,
+    /// Other ends' addresses, by the index of this end, with what this end was when they were asked.
+    asked: BTreeMap<u32, (Link, Option<[u8; 6]>)>,
 }
 
 impl Source {
@@ -55,7 +57,7 @@ impl Source {
     /// # Errors
     /// When the kernel gives no netlink socket.
     pub fn open(guests: Box<dyn Guests>) -> Result<Source, Error> {
-        Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new() })
+        Ok(Source { netlink: Netlink::open()?, guests, known: Vec::new(), asked: BTreeMap::new() })
     }
 
     /// Whether something is awaited that is not told by an event.
@@ -69,10 +71,12 @@ impl Source {
     /// When the kernel refuses.
     pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
         self.known = self.guests.look();
+        self.asked.clear();
         self.glance(uplinks)
     }
 
-    /// What is there now, with the guests of the look before: most of a look's time goes into guests.
+    /// What is there now, with the guests of the look before, and of interfaces that are as they were the addresses at their
+    /// other ends: most of a look's time goes into these.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -124,21 +128,25 @@ impl Source {
 
     /// Addresses of the other ends of what leads to other namespaces, by the index of this end.
     fn addresses(&mut self, links: &[Link]) -> Result<BTreeMap<u32, [u8; 6]>, Error> {
-        let mut all = BTreeMap::new();
-        for link in links {
+        let mut before = std::mem::take(&mut self.asked);
+        for link in links.iter().filter(|link| link.kind == "veth") {
             let (Some(namespace), Some(index)) = (link.tied_in, link.tied_to) else { continue };
-            if link.kind != "veth" {
-                continue;
-            }
-            match links::by_index_in(&mut self.netlink, namespace, index) {
-                Ok(Some(Link { address: Some(address), .. })) => drop(all.insert(link.device.index, address)),
-                Ok(_) => {}
-                // Of another user's, or an old kernel: not known is no reason to know nothing.
-                Err(Error::Refused { .. }) => {}
-                Err(e) => return Err(e),
-            }
+            let asked = match before.remove(&link.device.index).filter(|(was, _)| was == link) {
+                Some(asked) => asked,
+                None => (link.clone(), self.address(namespace, index)?),
+            };
+            self.asked.insert(link.device.index, asked);
         }
-        Ok(all)
+        Ok(self.asked.iter().filter_map(|(index, (_, address))| Some((*index, (*address)?))).collect())
+    }
+
+    fn address(&mut self, namespace: i32, index: u32) -> Result<Option<[u8; 6]>, Error> {
+        match links::by_index_in(&mut self.netlink, namespace, index) {
+            Ok(link) => Ok(link.and_then(|link| link.address)),
+            // Of another user's, or an old kernel: not known is no reason to know nothing.
+            Err(Error::Refused { .. }) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 }
 

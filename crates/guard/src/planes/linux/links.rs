@@ -152,7 +152,9 @@ pub fn all(netlink: &mut Netlink) -> Result<Vec<Link>> {
 /// # Errors
 /// When the kernel refuses: it needs CAP_NET_ADMIN there.
 pub fn by_index_in(netlink: &mut Netlink, namespace: i32, index: u32) -> Result<Option<Link>> {
-    let attributes = Attributes::new().with_u32(IFLA_TARGET_NETNSID, namespace.cast_unsigned());
+    let attributes = Attributes::new()
+        .with_u32(IFLA_TARGET_NETNSID, namespace.cast_unsigned())
+        .with_u32(IFLA_EXT_MASK, WITHOUT_COUNTERS);
     let request = Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0), attributes);
     netlink.ask(&format!("look at interface {index} of namespace {namespace}"), &request, |m| link(m).map(Some))
 }

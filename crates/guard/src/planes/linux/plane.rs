@@ -52,7 +52,7 @@ pub struct Linux {
     /// Since the first pool is in force.
     events: Option<Events>,
     unsure: Unsure,
-    /// Interfaces that are there, by index, as of this reconciliation.
+    /// Interfaces that are there, by index, as of this reconciliation; kept by what the kernel tells.
     there: BTreeMap<u32, String>,
     /// Interfaces whose changes matter besides those in pools.
     beside: BTreeSet<u32>,

@@ -1,15 +1,20 @@
 //! Puts a tree in force, reads it back, and takes it off.
 
+use std::collections::BTreeSet;
+
 use super::super::netlink::Change;
 use super::super::netlink::wire::{Attributes, Request, flag};
 use super::super::{Device, Error, Netlink, Result};
 use super::encode::{
     self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
 };
-use super::read::{Foreign, Root, read};
+use super::read::{Foreign, InForce, Root, read, reread};
 use super::steps::{Step, difference, mismatch};
 use super::tree::Tree;
 use super::{HANDLE, ROOT_CLASS, classid, place, queue_handle};
+
+/// So many classes are read back one by one: that is faster than a list down to lists of some hundred.
+const ONE_BY_ONE: usize = 16;
 
 /// What was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +74,7 @@ pub fn put_over(
         return Ok(Applied { steps, replaced: None });
     }
     let changes: Vec<Change> = steps.iter().map(|s| change(device, s, replaced.is_some())).collect();
-    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted));
+    let done = netlink.change(&changes).and_then(|()| verify(netlink, device, wanted, actual.as_ref(), &steps));
     if let Err(e) = done {
         if actual.is_none() {
             // The error that led here says more than one that follows from it.
@@ -118,11 +123,24 @@ fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }
 
-fn verify(netlink: &mut Netlink, device: &Device, wanted: &Tree) -> Result<()> {
+/// Whether what is wanted is what is in force now. Where a few classes were changed of many that had just been read, these
+/// alone are read anew: a list has all queues of all interfaces.
+fn verify(
+    netlink: &mut Netlink,
+    device: &Device,
+    wanted: &Tree,
+    before: Option<&InForce>,
+    steps: &[Step],
+) -> Result<()> {
     let wrong = |place: String, field: &str, wanted: String, found: String| {
         Err(Error::Mismatch { place, field: field.to_owned(), wanted, found })
     };
-    match read(netlink, device)? {
+    let touched: Option<BTreeSet<u16>> = steps.iter().map(Step::minor).collect();
+    let now = match before.zip(touched).filter(|(_, touched)| touched.len() <= ONE_BY_ONE) {
+        Some((before, touched)) => Root::Ours(reread(netlink, device, before.clone(), touched)?),
+        None => read(netlink, device)?,
+    };
+    match now {
         Root::Ours(found) => match mismatch(wanted, &found) {
             None => Ok(()),
             Some((minor, field, wanted, found)) => wrong(place(device, minor), field, wanted, found),

@@ -117,14 +117,37 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
         classes: classes(netlink, device)?,
         ..InForce::default()
     };
-    for qdisc in &qdiscs {
+    for qdisc in qdiscs {
         if qdisc.parent >> 16 == HANDLE >> 16 && qdisc.parent != HANDLE {
-            let limit = qdisc.options.as_deref().and_then(|o| u32_at(o, 0)).unwrap_or(0);
-            let queue = FoundQueue { kind: qdisc.kind.clone(), handle: qdisc.handle, limit };
-            found.queues.insert((qdisc.parent & 0xffff) as u16, queue);
+            found.queues.insert((qdisc.parent & 0xffff) as u16, qdisc.queue());
         }
     }
     Ok(Root::Ours(found))
+}
+
+/// What was in force of ours, with these classes and their queues as they are now.
+pub(super) fn reread(
+    netlink: &mut Netlink,
+    device: &Device,
+    before: InForce,
+    minors: impl IntoIterator<Item = u16>,
+) -> Result<InForce> {
+    let mut now = before;
+    for minor in minors {
+        let id = classid(minor);
+        let one = |kind, handle, parent| {
+            Request::new(kind, flag::ECHO, &tcmsg(device.index, handle, parent), Attributes::new())
+        };
+        let what = format!("read class {} of {device}", shown(id));
+        now.classes.remove(&minor);
+        now.classes.extend(netlink.ask(&what, &one(RTM_GETTCLASS, id, 0), class)?);
+        let what = format!("read the queue of class {} of {device}", shown(id));
+        now.queues.remove(&minor);
+        let queue = netlink.ask(&what, &one(RTM_GETQDISC, 0, id), |m| qdisc(m).map(Some))?;
+        // One that the kernel put there by itself has no handle, and is in no list.
+        now.queues.extend(queue.filter(|queue| queue.handle != 0).map(|queue| (minor, queue.queue())));
+    }
+    Ok(now)
 }
 
 /// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
@@ -155,35 +178,50 @@ fn list(kind: u16, index: u32, parent: u32) -> Request {
 /// The kernel lists those of all interfaces.
 fn qdiscs(netlink: &mut Netlink, device: &Device) -> Result<Vec<Qdisc>> {
     netlink.dump(&format!("list qdiscs of {device}"), &list(RTM_GETQDISC, 0, 0), |m| {
-        let (head, rest) = m.split(TCMSG)?;
+        let (head, _) = m.split(TCMSG)?;
         if u32_at(head, 4) != Some(device.index) {
             return Ok(None);
         }
-        let attributes = wire::attributes(rest)?;
-        let bytes = |kind| wire::find(&attributes, kind).map(<[u8]>::to_vec);
-        Ok(Some(Qdisc {
-            handle: u32_at(head, 8).unwrap_or(0),
-            parent: u32_at(head, 12).unwrap_or(0),
-            kind: wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default(),
-            options: bytes(TCA_OPTIONS),
-            sizes: bytes(TCA_STAB),
-        }))
+        qdisc(m).map(Some)
     })
 }
 
+fn qdisc(message: &Message<'_>) -> std::result::Result<Qdisc, Malformed> {
+    let (head, rest) = message.split(TCMSG)?;
+    let attributes = wire::attributes(rest)?;
+    let bytes = |kind| wire::find(&attributes, kind).map(<[u8]>::to_vec);
+    Ok(Qdisc {
+        handle: u32_at(head, 8).unwrap_or(0),
+        parent: u32_at(head, 12).unwrap_or(0),
+        kind: wire::find(&attributes, TCA_KIND).map(wire::text).unwrap_or_default(),
+        options: bytes(TCA_OPTIONS),
+        sizes: bytes(TCA_STAB),
+    })
+}
+
+impl Qdisc {
+    fn queue(self) -> FoundQueue {
+        let limit = self.options.as_deref().and_then(|o| u32_at(o, 0)).unwrap_or(0);
+        FoundQueue { kind: self.kind, handle: self.handle, limit }
+    }
+}
+
 fn classes(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, FoundClass>> {
-    let all = netlink.dump(&format!("list classes of {device}"), &list(RTM_GETTCLASS, device.index, 0), |m| {
-        let (head, rest) = m.split(TCMSG)?;
-        let handle = u32_at(head, 8).unwrap_or(0);
-        if handle >> 16 != HANDLE >> 16 {
-            return Ok(None);
-        }
-        let attributes = wire::attributes(rest)?;
-        let class = class_of(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;
-        let parent = u32_at(head, 12).unwrap_or(0);
-        Ok(Some(((handle & 0xffff) as u16, FoundClass { parent, class })))
-    })?;
-    Ok(all.into_iter().collect())
+    let request = list(RTM_GETTCLASS, device.index, 0);
+    Ok(netlink.dump(&format!("list classes of {device}"), &request, class)?.into_iter().collect())
+}
+
+/// One of ours, by its number.
+fn class(message: &Message<'_>) -> std::result::Result<Option<(u16, FoundClass)>, Malformed> {
+    let (head, rest) = message.split(TCMSG)?;
+    let handle = u32_at(head, 8).unwrap_or(0);
+    if handle >> 16 != HANDLE >> 16 {
+        return Ok(None);
+    }
+    let attributes = wire::attributes(rest)?;
+    let class = class_of(wire::find(&attributes, TCA_OPTIONS).unwrap_or_default())?;
+    let parent = u32_at(head, 12).unwrap_or(0);
+    Ok(Some(((handle & 0xffff) as u16, FoundClass { parent, class })))
 }
 
 fn foreign(netlink: &mut Netlink, device: &Device, root: &Qdisc, all: &[Qdisc]) -> Result<Foreign> {

@@ -56,6 +56,20 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// The class that it is about, with its queue; `None` of what is about all.
+    pub(super) fn minor(&self) -> Option<u16> {
+        match self {
+            Step::RemoveRoot | Step::AddRoot { .. } | Step::RemoveSizes => None,
+            Step::AddClass { minor, .. }
+            | Step::SetClass { minor, .. }
+            | Step::RemoveQueue { minor, .. }
+            | Step::SetQueue { minor, .. }
+            | Step::RemoveClass { minor } => Some(*minor),
+        }
+    }
+}
+
 /// What to do so that what is wanted is in force; nothing, where it is. `None`: nothing of ours is there. What is
 /// added or given more comes before what goes.
 pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {

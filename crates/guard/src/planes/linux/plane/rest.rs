@@ -27,6 +27,9 @@ pub(super) struct Counted {
     arrived: u64,
 }
 
+/// So many interfaces are asked for one by one, more in one list of all.
+const ONE_BY_ONE: usize = 64;
+
 /// How long filters of clsact are believed to be there without being asked for one by one.
 const BELIEVED: Duration = Duration::from_secs(30);
 
@@ -35,6 +38,8 @@ const BELIEVED: Duration = Duration::from_secs(30);
 pub(super) struct Unsure {
     /// Guests' interfaces, by index.
     at: BTreeSet<u32>,
+    /// Interfaces of any kind, by index.
+    links: BTreeSet<u32>,
     /// Anything anywhere.
     all: bool,
     /// When all was asked for last, and how long it is believed.
@@ -44,7 +49,7 @@ pub(super) struct Unsure {
 
 impl Unsure {
     pub(super) fn new() -> Unsure {
-        Unsure { at: BTreeSet::new(), all: true, asked: Instant::now(), believed: BELIEVED }
+        Unsure { at: BTreeSet::new(), links: BTreeSet::new(), all: true, asked: Instant::now(), believed: BELIEVED }
     }
 
     pub(super) fn of(&self, index: u32) -> bool {
@@ -58,6 +63,7 @@ impl Unsure {
             self.asked = Instant::now();
         }
         self.at.clear();
+        self.links.clear();
     }
 }
 
@@ -74,10 +80,23 @@ impl Linux {
             (self.unsure.all, self.unsure.asked) = (true, Instant::now());
         }
         self.beside.clear();
-        self.there.clear();
-        if desired.pools.iter().any(|pool| pool.seats.iter().any(|seat| seat.interface.is_some())) {
+        self.find(desired)
+    }
+
+    /// Finds the interfaces of members: those that the kernel has told of since, or that are not where they are said to be.
+    fn find(&mut self, desired: &Desired) -> Result<(), Error> {
+        let seats = desired.pools.iter().flat_map(|pool| &pool.seats).filter_map(|seat| seat.interface.as_ref());
+        let mut unknown = self.unsure.links.clone();
+        unknown.extend(seats.filter(|i| self.there.get(&i.index) != Some(&i.name)).map(|i| i.index));
+        if self.unsure.all || unknown.len() > ONE_BY_ONE {
             let all = links::all(&mut self.netlink)?;
             self.there = all.into_iter().map(|link| (link.device.index, link.device.name)).collect();
+            return Ok(());
+        }
+        for index in unknown {
+            self.there.remove(&index);
+            let link = links::by_index(&mut self.netlink, index)?;
+            self.there.extend(link.map(|link| (index, link.device.name)));
         }
         Ok(())
     }
@@ -96,6 +115,7 @@ impl Linux {
         let (pools, beside, classifier) = (&self.pools, &self.beside, self.classifier.as_ref());
         let (unsure, mut ours) = (&mut self.unsure, false);
         let lost = events.any(|index| {
+            unsure.links.insert(index);
             let guests = classifier.is_some_and(|classifier| classifier.is_at(index));
             if guests {
                 unsure.at.insert(index);
