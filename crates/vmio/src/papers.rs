@@ -8,8 +8,10 @@ use vmio_model::simulate::Scenario;
 use vmio_model::simulate::paper::Paper as Experiment;
 
 /// One line a file of `papers/`.
-const FILES: &[(&str, &str)] =
-    &[("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml"))];
+const FILES: &[(&str, &str)] = &[
+    ("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml")),
+    ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
+];
 
 /// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
 const EXPERIMENTS: &[(&str, &str, &str)] =
@@ -54,9 +56,15 @@ pub fn of_study(study: &str) -> Option<&'static Paper> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::Cell;
     use vmio_model::paper::Pattern;
+    use vmio_rig::workloads;
 
     use super::*;
+
+    fn named_cells(name: &str) -> Vec<Cell> {
+        crate::studies::named(name).unwrap_or_else(|e| panic!("{name}: {e:#}")).cells()
+    }
 
     /// Each is simulated, and is a study whose cells are as many actors as the scenario has members.
     #[test]
@@ -87,6 +95,13 @@ mod tests {
                 if let (Some(pattern), Some(table)) = (&row.cell, table) {
                     has(&[(pattern, &table.workload)]);
                 }
+            }
+            let workloads: Vec<_> = paper.studies.iter().flat_map(|name| named_cells(name)).collect();
+            for score in &paper.scores {
+                let of_group = |cell: &Cell| {
+                    workloads::traits_of(cell.workload()).and_then(|t| t.group).as_ref() == Some(&score.group)
+                };
+                assert!(workloads.iter().any(of_group), "{}: nothing is of {}", paper.key, score.group);
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

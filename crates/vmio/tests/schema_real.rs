@@ -135,7 +135,8 @@ fn said_in_full() -> vmio_model::result::Run {
 
 /// Runs: 1 emulated, 2 with KVM and broken off, 3 what `--prove` showed of 1, 4 of a paper's study, 5 that failed
 /// and saw no device, 6 one with every option, 7 the paper's once more, emulated, 8 and 9 without disks, compared with
-/// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units.
+/// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units,
+/// 12 with groups of workloads.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
     let first = common::run(Accel::Tcg);
@@ -179,6 +180,7 @@ fn stock(dir: &Path) {
     let mut bytes = figures::run(figures::BASELINES[0]);
     bytes.workloads[0].figures[0].unit = vmio_model::figure::Unit::BytesPerSecond;
     common::store_run(&store, &bytes);
+    common::store_run(&store, &common::suite::run(Accel::Kvm));
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -243,10 +245,10 @@ fn outputs(dir: &Path) -> Printed {
     all.add("scan", report::scan::json(&full::scan()));
     all.add("top", full::top().json());
     all.add("top", full::quiet().json());
-    for run in 1..=10 {
+    for run in (1..=10).chain([12]) {
         all.run("tax", dir, &format!("runs show {run} --json"));
     }
-    for run in [3, 5, 8] {
+    for run in [3, 5, 8, 12] {
         all.run("runs-export", dir, &format!("runs export {run}"));
         all.run("runs-export-pkb", dir, &format!("runs export {run} --format pkb"));
         all.run("runs-export-github", dir, &format!("runs export {run} --format github-action-benchmark"));
@@ -267,6 +269,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
     all.run("study-compare", dir, "study compare shafer2010-storage paper --json");
+    all.run("study-compare", dir, "study compare rasmusson2013 paper --json");
     for args in ["tax --dry-run --json", "study run durability --dry-run --steady-state --json"] {
         all.run("tax-plan", dir, args);
     }

@@ -1,5 +1,4 @@
-//! `openssl speed`: AES-256-CBC of one core over 16 KiB in the processor's cache, on the machine itself. It
-//! touches no disk and no network, so what a guest loses here it loses to its processor.
+//! `openssl speed`: AES-256-CBC of one core over 16 KiB in the processor's cache.
 
 use serde_json::json;
 use vmio_look::require::{Requirement, program};
@@ -9,16 +8,13 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
-use super::error::{said, start_of};
-use super::stage::whole_seconds;
-use super::{Error, Result, Role, Stage, Wants, Workload};
+use super::{INTEGER, RATE, WORKER, traits, worker};
+use crate::workloads::error::{start_of, succeeded};
+use crate::workloads::stage::whole_seconds;
+use crate::workloads::{Error, Result, Role, Stage, Workload};
 
 /// Bytes that are encrypted at a time.
 const BLOCK: u32 = 16384;
-/// The one role.
-const WORKER: &str = "worker";
-/// What it is judged by.
-const RATE: &str = "throughput";
 /// How much it encrypted.
 const DONE: &str = "encrypted";
 
@@ -32,8 +28,7 @@ const OPENSSL: Requirement = Requirement {
     check: |reader| program(reader, "openssl"),
 };
 
-const ROLES: &[Role] =
-    &[Role { name: WORKER, wants: Wants::Nothing, programs: &["openssl"], requirements: &[OPENSSL] }];
+const ROLES: &[Role] = &[worker(&["openssl"], &[OPENSSL])];
 
 /// A cipher.
 #[derive(Debug, Clone, Copy)]
@@ -53,10 +48,7 @@ impl Openssl {
 
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let (out, err) = (output.out(), output.err());
-        if !output.ok() {
-            let how = format!("{:?}", output.end);
-            return Err(Error::Failed { node: node.into(), command, how, said: said(output) });
-        }
+        succeeded(node, &command, output)?;
         let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
         let rate =
             self.rate(&out).ok_or_else(|| unusable(format!("no rate of {} in {:?}", self.cipher, start_of(&out))))?;
@@ -97,8 +89,7 @@ impl Workload for Openssl {
         "openssl speed: AES-256-CBC over 16 KiB at a time, one core"
     }
     fn traits(&self) -> WorkloadTraits {
-        let figures = vec![Figure::rate(RATE, Unit::BytesPerSecond), Figure::amount(DONE, Unit::Bytes)];
-        WorkloadTraits { name: self.name.into(), figures, judged_by: RATE.into(), disk: None }
+        traits(self.name, INTEGER, Unit::BytesPerSecond, [Figure::amount(DONE, Unit::Bytes)])
     }
     fn tick(&self) -> Millis {
         Millis::SECOND
