@@ -15,9 +15,6 @@ use crate::ours;
 use crate::workloads::error::{report, succeeded};
 use crate::workloads::{Error, Result, Role, Stage, Workload};
 
-/// How much it did.
-const DONE: &str = "done";
-
 pub(super) const KERNELS: Requirement = Requirement {
     name: PROGRAM,
     why: "runs the processor workloads lu, sharpen, allocate, memory-write, page-faults and stream-…",
@@ -99,7 +96,10 @@ pub const PAGE_FAULTS: Kernel = entry(
 impl Kernel {
     /// The amount that it tells beside its rate: bytes are what processor time is divided by.
     fn amount(&self) -> Figure {
-        Figure::amount(DONE, if self.unit == Unit::BytesPerSecond { Unit::Bytes } else { Unit::Count })
+        match self.unit {
+            Unit::BytesPerSecond => Figure::amount("moved", Unit::Bytes),
+            _ => Figure::amount("done", Unit::Count),
+        }
     }
 
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
@@ -113,7 +113,8 @@ impl Kernel {
                 said.done, said.kernel, said.size, said.seconds
             )));
         }
-        let figures = vec![Reading::scalar(RATE, said.done / said.seconds), Reading::scalar(DONE, said.done)];
+        let figures =
+            vec![Reading::scalar(RATE, said.done / said.seconds), Reading::scalar(&self.amount().name, said.done)];
         Ok(WorkloadResult { seconds: said.seconds, figures, raw: json!({ PROGRAM: raw }), command })
     }
 }
@@ -164,7 +165,7 @@ mod tests {
     fn a_rate_is_what_was_done_over_its_time() {
         let got = result(&LU, SAID, 0).unwrap();
         assert_eq!(check(&LU.traits().figures, &got.figures), Ok(()));
-        assert_eq!((got.seconds, got.figure(RATE), got.figure(DONE)), (0.5, Some(6e9), Some(3e9)));
+        assert_eq!((got.seconds, got.figure(RATE), got.figure("done")), (0.5, Some(6e9), Some(3e9)));
         // The fastest run, which STREAM prints, is kept.
         assert_eq!(got.raw[PROGRAM]["best_per_second"], 7e9);
     }

@@ -8,6 +8,7 @@
 pub mod family;
 mod kernels;
 mod openssl;
+mod packaged;
 mod stress_ng;
 mod zstd;
 

@@ -1,23 +1,27 @@
 //! `stress-ng --vm`: fills memory with random bytes, reads them back and checks them, in a process of its own. One core.
 
-use serde_json::json;
 use vmio_look::require::{Requirement, program};
-use vmio_model::cell::Millis;
-use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::figure::{Figure, Unit};
 use vmio_node::Output;
 
-use super::{MEMORY, RATE, WORKER, traits, worker};
-use crate::workloads::error::{start_of, succeeded};
+use super::packaged::{Did, Packaged};
+use super::{MEMORY, worker};
+use crate::workloads::error::start_of;
 use crate::workloads::stage::whole_seconds;
-use crate::workloads::{Error, Result, Role, Stage, Workload};
-
-/// How many operations of its own measure it did.
-const DONE: &str = "done";
 
 /// Entry `stress-ng-vm`.
-pub const VM: StressNg = StressNg { name: "stress-ng-vm", stressor: "vm" };
+pub const VM: Packaged = Packaged {
+    name: "stress-ng-vm",
+    about: "stress-ng: fills 32 MiB with random bytes and checks them, one core",
+    group: MEMORY,
+    program: "stress-ng",
+    roles: &[worker(&["stress-ng"], &[STRESS_NG])],
+    unit: Unit::OperationsPerSecond,
+    // In its own measure.
+    beside: || Figure::amount("done", Unit::Count),
+    args,
+    read,
+};
 
 const STRESS_NG: Requirement = Requirement {
     name: "stress-ng",
@@ -26,84 +30,45 @@ const STRESS_NG: Requirement = Requirement {
     check: |reader| program(reader, "stress-ng"),
 };
 
-const ROLES: &[Role] = &[worker(&["stress-ng"], &[STRESS_NG])];
-
-/// A stressor.
-#[derive(Debug, Clone, Copy)]
-pub struct StressNg {
-    name: &'static str,
-    stressor: &'static str,
+fn args(seconds: f64) -> Vec<String> {
+    // One method: each has operations of another size. The memory stays mapped: page faults are a workload of their own.
+    let seconds = whole_seconds(seconds);
+    let vm = ["--vm", "1", "--vm-bytes", "32M", "--vm-keep", "--vm-method", "rand-set"];
+    vm.into_iter().chain(["--timeout", &seconds, "--metrics-brief", "--temp-path", "/tmp"]).map(String::from).collect()
 }
 
-impl StressNg {
-    fn args(seconds: f64) -> Vec<String> {
-        // One method: each has operations of another size. The memory stays mapped: page faults are a workload of their own.
-        let seconds = whole_seconds(seconds);
-        let vm = ["--vm", "1", "--vm-bytes", "32M", "--vm-keep", "--vm-method", "rand-set"];
-        vm.into_iter()
-            .chain(["--timeout", &seconds, "--metrics-brief", "--temp-path", "/tmp"])
-            .map(String::from)
-            .collect()
-    }
-
-    fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
-        succeeded(node, &command, output)?;
-        // Versions differ in where they print it.
-        let said = format!("{}\n{}", output.out(), output.err());
-        let (done, seconds) = self.done(&said).ok_or_else(|| Error::Output {
-            node: node.into(),
-            command: command.clone(),
-            reason: format!("no operations of {} in {:?}", self.stressor, start_of(&said)),
-        })?;
-        let figures = vec![Reading::scalar(RATE, done / seconds), Reading::scalar(DONE, done)];
-        Ok(WorkloadResult { seconds, figures, raw: json!({ "said": said }), command })
-    }
-
-    /// Operations and seconds of the clock: `stress-ng: metrc: [7] vm  17408  1.00  0.54  0.08  17346.28  28106.43`.
-    fn done(&self, said: &str) -> Option<(f64, f64)> {
-        let of_line = |line: &str| {
-            let mut words = line.split_once("] ")?.1.split_whitespace();
-            words.next().filter(|word| *word == self.stressor)?;
-            let numbers: Vec<f64> = words.map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-            let [done, seconds, ..] = numbers[..] else { return None };
-            let sound = numbers.len() >= 5 && done > 0.0 && seconds > 0.0 && done.is_finite();
-            sound.then_some((done, seconds))
-        };
-        said.lines().find_map(of_line)
-    }
+fn read(output: &Output, _: f64) -> Result<Did, String> {
+    // Versions differ in where they print it.
+    let said = format!("{}\n{}", output.out(), output.err());
+    let (done, seconds) = done(&said).ok_or_else(|| format!("no operations of vm in {:?}", start_of(&said)))?;
+    Ok(Did { seconds, rate: done / seconds, beside: done })
 }
 
-impl Workload for StressNg {
-    fn about(&self) -> &'static str {
-        "stress-ng: fills 32 MiB with random bytes and checks them, one core"
-    }
-    fn traits(&self) -> WorkloadTraits {
-        traits(self.name, MEMORY, Unit::OperationsPerSecond, [Figure::amount(DONE, Unit::Count)])
-    }
-    fn tick(&self) -> Millis {
-        Millis::SECOND
-    }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
-    }
-    fn roles(&self) -> &'static [Role] {
-        ROLES
-    }
-    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let end = stage.end(WORKER)?;
-        let exec = end.command("stress-ng").args(Self::args(stage.seconds)).limit(stage.limit());
-        let output = end.node.exec(&exec)?;
-        self.result(end.node.name(), exec.shown(), &output)
-    }
+/// Operations and seconds of the clock: `stress-ng: metrc: [7] vm  17408  1.00  0.54  0.08  17346.28  28106.43`.
+fn done(said: &str) -> Option<(f64, f64)> {
+    let of_line = |line: &str| {
+        let mut words = line.split_once("] ")?.1.split_whitespace();
+        words.next().filter(|word| *word == "vm")?;
+        let numbers: Vec<f64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let [done, seconds, ..] = numbers[..] else { return None };
+        let sound = numbers.len() >= 5 && done > 0.0 && seconds > 0.0 && done.is_finite();
+        sound.then_some((done, seconds))
+    };
+    said.lines().find_map(of_line)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::figure::check;
+    use vmio_model::result::WorkloadResult;
     use vmio_node::End;
 
+    use super::super::RATE;
     use super::*;
+    use crate::workloads::{Result, Workload};
+
+    const DONE: &str = "done";
 
     /// As 0.15.06 prints it.
     const SAID: &str = "stress-ng: info:  [2550] dispatching hogs: 1 vm\n\
@@ -114,7 +79,7 @@ mod tests {
 
     fn result(stdout: &str, code: i32) -> Result<WorkloadResult> {
         let output = Output { end: End::Exit(code), stdout: Vec::new(), stderr: stdout.into(), truncated: false };
-        VM.result("guest0", "stress-ng".into(), &output)
+        VM.result("guest0", "stress-ng".into(), &output, 1.0)
     }
 
     #[test]
@@ -138,10 +103,6 @@ mod tests {
 
     #[test]
     fn its_time_is_whole() {
-        assert!(
-            StressNg::args(0.5)
-                .join(" ")
-                .ends_with("--vm-method rand-set --timeout 1 --metrics-brief --temp-path /tmp")
-        );
+        assert!(args(0.5).join(" ").ends_with("--vm-method rand-set --timeout 1 --metrics-brief --temp-path /tmp"));
     }
 }

@@ -1,16 +1,12 @@
 //! `zstd -b`: compresses and decompresses a text that it makes itself, in memory. One core.
 
-use serde_json::json;
 use vmio_look::require::{Requirement, program};
-use vmio_model::cell::Millis;
-use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::figure::{Figure, Unit};
 use vmio_node::Output;
 
-use super::{INTEGER, RATE, WORKER, traits, worker};
-use crate::workloads::error::{start_of, succeeded};
-use crate::workloads::{Error, Result, Role, Stage, Workload};
+use super::packaged::{Did, Packaged};
+use super::{INTEGER, worker};
+use crate::workloads::error::start_of;
 
 /// How fast what was compressed is decompressed.
 const BACK: &str = "decompression";
@@ -18,7 +14,17 @@ const BACK: &str = "decompression";
 const MEGABYTE: f64 = 1e6;
 
 /// Entry `zstd-3`: zstd's usual level.
-pub const LEVEL_3: Zstd = Zstd { name: "zstd-3", level: 3 };
+pub const LEVEL_3: Packaged = Packaged {
+    name: "zstd-3",
+    about: "zstd -b: compresses a made-up text by level 3 in memory, and decompresses it, one core",
+    group: INTEGER,
+    program: "zstd",
+    roles: &[worker(&["zstd"], &[ZSTD])],
+    unit: Unit::BytesPerSecond,
+    beside: || Figure::rate(BACK, Unit::BytesPerSecond),
+    args,
+    read,
+};
 
 const ZSTD: Requirement = Requirement {
     name: "zstd",
@@ -27,79 +33,40 @@ const ZSTD: Requirement = Requirement {
     check: |reader| program(reader, "zstd"),
 };
 
-const ROLES: &[Role] = &[worker(&["zstd"], &[ZSTD])];
-
-/// A level.
-#[derive(Debug, Clone, Copy)]
-pub struct Zstd {
-    name: &'static str,
-    level: u32,
+/// It takes its time twice, to compress and to decompress, each a whole number of seconds.
+fn half(seconds: f64) -> f64 {
+    (seconds / 2.0).ceil().max(1.0)
 }
 
-impl Zstd {
-    /// It takes its time twice, to compress and to decompress, each a whole number of seconds.
-    fn half(seconds: f64) -> f64 {
-        (seconds / 2.0).ceil().max(1.0)
-    }
-
-    fn args(&self, seconds: f64) -> [String; 4] {
-        ["-q".into(), format!("-b{}", self.level), format!("-i{:.0}", Self::half(seconds)), "--single-thread".into()]
-    }
-
-    fn result(&self, node: &str, command: String, output: &Output, seconds: f64) -> Result<WorkloadResult> {
-        succeeded(node, &command, output)?;
-        let out = output.out();
-        let rates = self.rates(&out).ok_or_else(|| Error::Output {
-            node: node.into(),
-            command: command.clone(),
-            reason: format!("no two rates of level {} in {:?}", self.level, start_of(&out)),
-        })?;
-        let figures = vec![Reading::scalar(RATE, rates[0]), Reading::scalar(BACK, rates[1])];
-        Ok(WorkloadResult { seconds: 2.0 * Self::half(seconds), figures, raw: json!({ "stdout": out }), command })
-    }
-
-    /// Bytes a second there and back: `-3      3230847 (3.095) 151.00 MB/s 1079.6 MB/s  Synthetic 50%`.
-    fn rates(&self, out: &str) -> Option<[f64; 2]> {
-        let level = format!("-{}", self.level);
-        let line = out.lines().find(|line| line.split_whitespace().next() == Some(&level))?;
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let rates = words.windows(2).filter(|pair| pair[1] == "MB/s").map(|pair| pair[0].parse::<f64>().ok());
-        let rates: [f64; 2] = rates.collect::<Option<Vec<f64>>>()?.try_into().ok()?;
-        rates.iter().all(|rate| rate.is_finite() && *rate > 0.0).then(|| rates.map(|rate| rate * MEGABYTE))
-    }
+fn args(seconds: f64) -> Vec<String> {
+    vec!["-q".into(), "-b3".into(), format!("-i{:.0}", half(seconds)), "--single-thread".into()]
 }
 
-impl Workload for Zstd {
-    fn about(&self) -> &'static str {
-        "zstd -b: compresses a made-up text by level 3 in memory, and decompresses it, one core"
-    }
-    fn traits(&self) -> WorkloadTraits {
-        traits(self.name, INTEGER, Unit::BytesPerSecond, [Figure::rate(BACK, Unit::BytesPerSecond)])
-    }
-    fn tick(&self) -> Millis {
-        Millis::SECOND
-    }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
-    }
-    fn roles(&self) -> &'static [Role] {
-        ROLES
-    }
-    fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let end = stage.end(WORKER)?;
-        let exec = end.command("zstd").args(self.args(stage.seconds)).limit(stage.limit());
-        let output = end.node.exec(&exec)?;
-        self.result(end.node.name(), exec.shown(), &output, stage.seconds)
-    }
+fn read(output: &Output, seconds: f64) -> Result<Did, String> {
+    let out = output.out();
+    let [rate, beside] = rates(&out).ok_or_else(|| format!("no two rates of level 3 in {:?}", start_of(&out)))?;
+    Ok(Did { seconds: 2.0 * half(seconds), rate, beside })
+}
+
+/// Bytes a second there and back: `-3      3230847 (3.095) 151.00 MB/s 1079.6 MB/s  Synthetic 50%`.
+fn rates(out: &str) -> Option<[f64; 2]> {
+    let line = out.lines().find(|line| line.split_whitespace().next() == Some("-3"))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let rates = words.windows(2).filter(|pair| pair[1] == "MB/s").map(|pair| pair[0].parse::<f64>().ok());
+    let rates: [f64; 2] = rates.collect::<Option<Vec<f64>>>()?.try_into().ok()?;
+    rates.iter().all(|rate| rate.is_finite() && *rate > 0.0).then(|| rates.map(|rate| rate * MEGABYTE))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::figure::check;
+    use vmio_model::result::WorkloadResult;
     use vmio_node::End;
 
+    use super::super::RATE;
     use super::*;
+    use crate::workloads::{Result, Workload};
 
     const SAID: &str = "bench 1.5.4 : input 10000000 bytes, 1 seconds, 0 KB blocks\n\
                         -3      3230847 (3.095) 151.00 MB/s 1079.6 MB/s  Synthetic 50%\n";
@@ -127,7 +94,7 @@ mod tests {
 
     #[test]
     fn its_time_is_halved_and_whole() {
-        assert_eq!(LEVEL_3.args(1.0).join(" "), "-q -b3 -i1 --single-thread");
-        assert_eq!(LEVEL_3.args(5.0)[2], "-i3");
+        assert_eq!(args(1.0).join(" "), "-q -b3 -i1 --single-thread");
+        assert_eq!(args(5.0)[2], "-i3");
     }
 }
