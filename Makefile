@@ -13,14 +13,14 @@ help:
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
-	@echo "make build      install what is missing, build $(VMIO), the agent and the generator"
+	@echo "make build      install what is missing, build $(VMIO) and its static helpers"
 	@echo "make deb        one Debian package of it, in $(TARGET)/deb"
 
-# Static programs: the agent is the init of vmio's guest image, the generator of datagrams (vmio-udp) runs on both
-# sides. --target keeps the flag away from
-# build scripts and procedural macros.
+# Static programs: the agent is the init of vmio's guest image; the generator of datagrams (vmio-udp) and the kernels that
+# keep a processor busy (vmio-cpu) run on both sides. --target keeps the flag away from build scripts and procedural
+# macros.
 agent:
-	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --bin vmio-udp --profile agent --target $(TRIPLE)
+	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --bin vmio-udp --bin vmio-cpu --profile agent --target $(TRIPLE)
 
 build:
 	@scripts/setup build

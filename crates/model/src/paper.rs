@@ -3,6 +3,7 @@
 //! effects are tested on the run's samples ([`judge`]).
 
 mod effects;
+mod scores;
 mod sure;
 mod tables;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::{Aio, Attachment, Cache, Cell, Settings, Subject};
 
 pub use effects::{Compared, Judged, Verdict, judge};
+pub use scores::{ScoreJudged, scores};
 pub use tables::{Ours, Table, TableRow, tables};
 
 /// A paper.
@@ -39,11 +41,30 @@ pub struct Paper {
     #[serde(default, rename = "footnote")]
     pub footnotes: Vec<Footnote>,
     /// Effects that it states.
-    #[serde(rename = "effect")]
+    #[serde(default, rename = "effect")]
     pub effects: Vec<Effect>,
     /// Rows of its tables, in its order and words.
     #[serde(default, rename = "row")]
     pub rows: Vec<Row>,
+    /// What it says that a guest gets in groups of workloads.
+    #[serde(default, rename = "score")]
+    pub scores: Vec<PrintedScore>,
+}
+
+/// What a guest gets of the host in a group of workloads, as the paper has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrintedScore {
+    /// The group, as workloads name it.
+    pub group: String,
+    /// The paper's word for it.
+    pub word: String,
+    /// The guest's over the host's.
+    pub ratio: f64,
+    /// How far ours may be from it for both to be the same: our reading, since the paper prints no spread.
+    pub tolerance: f64,
+    /// Where it stands.
+    pub citation: String,
 }
 
 /// A table of the paper.
@@ -334,6 +355,12 @@ impl Paper {
             }
             if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
                 return Err(format!("effect {}: its figures are positive", effect.id));
+            }
+        }
+        for (i, score) in paper.scores.iter().enumerate() {
+            let sound = score.ratio > 0.0 && score.tolerance > 0.0;
+            if !sound || paper.scores[..i].iter().any(|other| other.group == score.group) {
+                return Err(format!("score {}: one a group, with a ratio and a tolerance above 0", score.group));
             }
         }
         Ok(paper)

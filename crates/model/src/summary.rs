@@ -10,6 +10,7 @@ pub mod grade;
 mod headline;
 mod judge;
 mod rows;
+pub mod scores;
 mod shares;
 pub mod steady;
 
@@ -70,6 +71,9 @@ pub struct Summary {
     pub cells: Vec<CellRow>,
     /// Cells against their baselines, in the same order.
     pub shares: Vec<Share>,
+    /// What guests get in groups of workloads, where those of the run are in any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<scores::Scores>,
     /// What this machine can tell apart; `None` before a second round, and where nothing is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tells_apart: Option<TellsApart>,

@@ -75,7 +75,7 @@ pub fn one_and_many(job: &str, (queue_depth, busy): (f64, f64), many: f64) -> Fa
 pub fn traits() -> Vec<WorkloadTraits> {
     let of = |name: &str, disk: DiskTraits| {
         let (figures, judged_by) = disk.figures(true);
-        WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+        WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
     };
     let job = |name: &str, writes: bool, sequential: bool, block_bytes: u64, depth: u32| DiskTraits {
         reads: !writes,
@@ -121,6 +121,7 @@ pub fn traits() -> Vec<WorkloadTraits> {
         figures: vec![Figure::rate(BANDWIDTH, Unit::BitsPerSecond)],
         judged_by: BANDWIDTH.into(),
         disk: None,
+        group: None,
     });
     all
 }

@@ -6,6 +6,7 @@
 //! is dumb on purpose: what a sample means is decided in `vmio-rig`, `vmio-look` and `vmio-model`.
 
 pub mod agent;
+pub mod cpu;
 pub mod errand;
 pub mod fake;
 pub mod group;

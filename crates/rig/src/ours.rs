@@ -1,10 +1,10 @@
-//! vmio's own static programs, and where they are: the agent, which is the init of its guests, and the generator of
-//! datagrams, which runs at both ends of a path. `make agent` builds both.
+//! vmio's own static programs, and where they are: the agent, which is the init of its guests, the generator of
+//! datagrams, which runs at both ends of a path, and the kernels that keep a processor busy. `make agent` builds all.
 
 use std::env;
 use std::path::{Path, PathBuf};
 
-use vmio_node::{Reader, find_program, udp};
+use vmio_node::{Reader, cpu, find_program, udp};
 
 use crate::elf;
 
@@ -26,8 +26,11 @@ pub const AGENT: Own = Own { name: "vmio-agent", variable: "VMIO_AGENT" };
 /// The generator of datagrams and its receiver.
 pub const UDP: Own = Own { name: udp::PROGRAM, variable: "VMIO_UDP" };
 
+/// The kernels that keep a processor busy.
+pub const CPU: Own = Own { name: cpu::PROGRAM, variable: "VMIO_CPU" };
+
 /// What workloads run of them.
-const WORKING: [Own; 1] = [UDP];
+const WORKING: [Own; 2] = [UDP, CPU];
 
 impl Own {
     /// The one of that name that workloads run.
@@ -52,6 +55,20 @@ impl Own {
     /// Where it is on a machine that may be a guest, which has it in its `PATH`.
     pub fn on(&self, reader: &dyn Reader) -> Option<PathBuf> {
         self.find(reader).ok().or_else(|| find_program(reader, self.name))
+    }
+
+    /// What it is called by there: vmio's own file on this host, what the image carries in a guest.
+    pub fn call(&self, reader: &dyn Reader) -> String {
+        self.on(reader).map_or(self.name.to_owned(), |path| path.display().to_string())
+    }
+
+    /// Whether it is there, for requirements.
+    ///
+    /// # Errors
+    /// Where it was looked for, in words.
+    pub fn there(&self, reader: &dyn Reader) -> Result<(), String> {
+        let missing = || format!("no program {} beside vmio, where it is installed, or in PATH", self.name);
+        self.on(reader).map(drop).ok_or_else(missing)
     }
 
     fn candidates(&self, exe: &Path) -> Vec<PathBuf> {
@@ -88,7 +105,7 @@ mod tests {
 
     #[test]
     fn looks_beside_the_program_and_where_it_was_built() {
-        for own in [AGENT, UDP] {
+        for own in [AGENT, UDP, CPU] {
             let list = own.candidates(Path::new("/src/vmio/target/debug/deps/test-1"));
             assert_eq!(list[0], Path::new("/src/vmio/target/debug/deps").join(own.name));
             assert!(list.contains(&Path::new("/src/vmio/target").join(BUILT).join(own.name)), "{list:?}");

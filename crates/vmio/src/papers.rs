@@ -11,6 +11,7 @@ use vmio_model::simulate::paper::Paper as Experiment;
 const FILES: &[(&str, &str)] = &[
     ("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml")),
     ("papers/shafer2010_network.toml", include_str!("../../../papers/shafer2010_network.toml")),
+    ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
 ];
 
 /// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
@@ -56,9 +57,15 @@ pub fn of_study(study: &str) -> Option<&'static Paper> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::Cell;
     use vmio_model::paper::Pattern;
+    use vmio_rig::workloads;
 
     use super::*;
+
+    fn named_cells(name: &str) -> Vec<Cell> {
+        crate::studies::named(name).unwrap_or_else(|e| panic!("{name}: {e:#}")).cells()
+    }
 
     /// Each is simulated, and is a study whose cells are as many actors as the scenario has members.
     #[test]
@@ -89,6 +96,13 @@ mod tests {
                 if let (Some(pattern), Some(table)) = (&row.cell, table) {
                     has(&[(pattern, &table.workload)]);
                 }
+            }
+            let workloads: Vec<_> = paper.studies.iter().flat_map(|name| named_cells(name)).collect();
+            for score in &paper.scores {
+                let of_group = |cell: &Cell| {
+                    workloads::traits_of(cell.workload()).and_then(|t| t.group).as_ref() == Some(&score.group)
+                };
+                assert!(workloads.iter().any(of_group), "{}: nothing is of {}", paper.key, score.group);
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

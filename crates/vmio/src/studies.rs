@@ -26,6 +26,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("backends", include_str!("../../../studies/backends.toml")),
     ("light", include_str!("../../../studies/light.toml")),
     ("read-ahead", include_str!("../../../studies/read-ahead.toml")),
+    ("cpu-quick", include_str!("../../../studies/cpu-quick.toml")),
+    ("rasmusson2013", include_str!("../../../studies/rasmusson2013.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),

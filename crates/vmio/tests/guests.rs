@@ -14,5 +14,6 @@ mod guest_rescue;
 mod guest_scan;
 mod guest_scan_faults;
 mod guest_schema;
+mod guest_study_cpu;
 mod guest_study_networks;
 mod guest_tax;

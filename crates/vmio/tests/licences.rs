@@ -1,4 +1,4 @@
-//! What is linked into `vmio`, `vmio-agent` and `vmio-udp`, and under which licences: every crate by what it says of itself,
+//! What is linked into `vmio`, `vmio-agent`, `vmio-udp` and `vmio-cpu`, and under which licences: every crate by what it says of itself,
 //! C code and shared libraries by name, in a table that `docs/licences.md` repeats. A new dependency whose licence
 //! is not listed fails here, with the way by which it came.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
@@ -27,7 +27,7 @@ const ALLOWED: [&str; 14] = [
     "Zlib",
 ];
 
-/// The packages whose binaries are given away: `vmio`; `vmio-agent` and `vmio-udp`.
+/// The packages whose binaries are given away: `vmio`; `vmio-agent`, `vmio-udp` and `vmio-cpu`.
 const SHIPPED: [&str; 2] = ["vmio", "vmio-node"];
 
 /// Crates that build or link code in other languages: what, under which licence, and the file of the crate that

@@ -35,4 +35,5 @@ mod setup_script;
 mod simulate;
 mod store;
 mod store_file;
+mod suite;
 mod width;

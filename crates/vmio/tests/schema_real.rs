@@ -140,7 +140,8 @@ fn said_in_full() -> vmio_model::result::Run {
 
 /// Runs: 1 emulated, 2 with KVM and broken off, 3 what `--prove` showed of 1, 4 of a paper's study, 5 that failed
 /// and saw no device, 6 one with every option, 7 the paper's once more, emulated, 8 and 9 without disks, compared with
-/// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units, 12 of a paper's study over networks.
+/// native and with other cells, 10 with two at work on disks at once, 11 as 8 with its network in other units,
+/// 12 of a paper's study over networks, 13 with groups of workloads.
 fn stock(dir: &Path) {
     let store = Store::open(&dir.join("vmio.db")).unwrap();
     let first = common::run(Accel::Tcg);
@@ -187,6 +188,7 @@ fn stock(dir: &Path) {
     let mut published = figures::run(figures::BASELINES[0]);
     published.study = vmio_model::kind::RunKind::Study("shafer2010-network".into());
     common::store_run(&store, &published);
+    common::store_run(&store, &common::suite::run(Accel::Kvm));
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -251,10 +253,10 @@ fn outputs(dir: &Path) -> Printed {
     all.add("scan", report::scan::json(&full::scan()));
     all.add("top", full::top().json());
     all.add("top", full::quiet().json());
-    for run in 1..=10 {
+    for run in (1..=10).chain([13]) {
         all.run("tax", dir, &format!("runs show {run} --json"));
     }
-    for run in [3, 5, 8] {
+    for run in [3, 5, 8, 13] {
         all.run("runs-export", dir, &format!("runs export {run}"));
         all.run("runs-export-pkb", dir, &format!("runs export {run} --format pkb"));
         all.run("runs-export-github", dir, &format!("runs export {run} --format github-action-benchmark"));
@@ -274,7 +276,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
-    for study in ["shafer2010-storage", "shafer2010-network"] {
+    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013"] {
         all.run("study-compare", dir, &format!("study compare {study} paper --json"));
     }
     for args in ["tax --dry-run --json", "study run durability --dry-run --steady-state --json"] {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
 use super::tables::missing;
-use super::{Effect, Here, Paper, Pattern, Reading};
+use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, scores};
 use crate::cell::Cache;
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Run, Sample};
@@ -31,6 +31,7 @@ use crate::summary::{SCHEMA_VERSION, Summary, pairs};
 /// What a run says of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(rename = "PaperVerdict")]
 pub enum Verdict {
     /// It shows here.
     Holds,
@@ -116,6 +117,9 @@ pub struct Compared {
     pub judged_together: u32,
     /// The effects in the paper's order.
     pub effects: Vec<Judged>,
+    /// Its scores of groups of workloads, beside ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scores: Vec<ScoreJudged>,
 }
 
 /// Judges every effect of a paper by a run.
@@ -139,6 +143,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         circumstances: paper.circumstances.iter().map(differs).collect(),
         readings: paper.readings.clone(),
         judged_together: together.len() as u32,
+        scores: scores(paper, summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }

@@ -33,6 +33,9 @@ pub struct WorkloadTraits {
     /// What it does on a disk; `None` where it works on none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskTraits>,
+    /// The group that its share counts in: what is alike has a score together (summary/scores.rs). `None`: in none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 impl WorkloadTraits {
@@ -142,7 +145,7 @@ mod tests {
 
     fn judged_by(figure: Figure) -> Result<(), String> {
         let judged_by = figure.name.clone();
-        WorkloadTraits { name: "x".into(), figures: vec![figure], judged_by, disk: None }.check()
+        WorkloadTraits { name: "x".into(), figures: vec![figure], judged_by, disk: None, group: None }.check()
     }
 
     #[test]
@@ -156,7 +159,9 @@ mod tests {
         assert!(said(Figure { form: Form::Series, ..Figure::rate("x", Unit::Count) }).contains("a series"));
         let rate = Figure::rate("bandwidth", Unit::BitsPerSecond);
         let of = |figures: Vec<Figure>, judged_by: &str| {
-            WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: None }.check().unwrap_err()
+            WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: None, group: None }
+                .check()
+                .unwrap_err()
         };
         assert_eq!(of(vec![rate.clone()], "loss"), "x is judged by loss, which it does not measure");
         assert!(of(vec![rate.clone(), rate.clone()], "bandwidth").contains("two figures are called bandwidth"));
@@ -176,7 +181,13 @@ mod tests {
                 engine: String::new(),
             };
             let (figures, judged_by) = disk.figures(timed);
-            let traits = WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: Some(disk) };
+            let traits = WorkloadTraits {
+                name: "x".into(),
+                figures,
+                judged_by: judged_by.into(),
+                disk: Some(disk),
+                group: None,
+            };
             assert_eq!(traits.check(), Ok(()));
         }
     }

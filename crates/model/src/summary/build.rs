@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rows::row;
 use super::shares::share;
-use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, steady};
+use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, scores, steady};
 use crate::cell::{Baseline, Cell};
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
@@ -89,6 +89,7 @@ pub fn summarise(run: &Run) -> Summary {
         explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells: rows,
+        scores: scores::scores(run, &shares, &baseline, &convergence),
         tells_apart: grade::tells_apart(run, &shares, &baseline),
         shares,
         steady,

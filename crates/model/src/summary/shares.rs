@@ -46,21 +46,27 @@ pub fn pairs(
 /// them have a pair, so that what hits a whole round is counted once. Cells that converged stop
 /// being repeated; where no round has them all, there is no overall figure.
 pub(crate) fn overall<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell)>) -> Option<Ratio> {
-    let mut rounds: BTreeMap<u32, Vec<Pair>> = BTreeMap::new();
-    let mut count = 0;
-    for (base, test) in of {
+    weighted(run, of.map(|(base, test)| (base, test, 1.0)))
+}
+
+/// The same where comparisons weigh differently: (base, test, weight).
+pub(super) fn weighted<'a>(run: &Run, of: impl Iterator<Item = (&'a Cell, &'a Cell, f64)>) -> Option<Ratio> {
+    let mut rounds: BTreeMap<u32, Vec<(Pair, f64)>> = BTreeMap::new();
+    let (mut count, mut weights) = (0, 0.0);
+    for (base, test, weight) in of {
         count += 1;
+        weights += weight;
         let judge = judge_between(&run.workloads, base, test)?;
         for (round, pair) in pairs(&run.samples, base, test, |s| judge.rising(s)) {
-            rounds.entry(round).or_default().push(pair);
+            rounds.entry(round).or_default().push((pair, weight));
         }
     }
     let whole: Vec<Pair> = rounds
         .values()
         .filter(|pairs| pairs.len() == count)
         .map(|pairs| {
-            let logs: f64 = pairs.iter().map(|p| (p.test / p.base).ln()).sum();
-            Pair { boot: pairs[0].boot, base: 1.0, test: (logs / pairs.len() as f64).exp() }
+            let logs: f64 = pairs.iter().map(|(p, weight)| weight * (p.test / p.base).ln()).sum();
+            Pair { boot: pairs[0].0.boot, base: 1.0, test: (logs / weights).exp() }
         })
         .collect();
     paired_ratio(&whole)

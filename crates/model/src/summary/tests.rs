@@ -12,6 +12,7 @@ mod actors;
 mod baselines;
 mod figures;
 mod made;
+mod scores;
 
 fn bench() -> Bench {
     Bench::new()

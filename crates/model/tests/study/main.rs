@@ -126,7 +126,7 @@ fn of_machines(name: &str) -> Option<WorkloadTraits> {
         "openssl-aes-256-cbc" => vec![Figure::rate("speed", Unit::BytesPerSecond)],
         _ => return None,
     };
-    Some(WorkloadTraits { name: name.into(), judged_by: figures[0].name.clone(), figures, disk: None })
+    Some(WorkloadTraits { name: name.into(), judged_by: figures[0].name.clone(), figures, disk: None, group: None })
 }
 
 /// A number of KiB with its unit.
@@ -171,7 +171,7 @@ fn traits() -> Vec<WorkloadTraits> {
         let engine = "libaio".into();
         let disk = DiskTraits { reads: !writes, writes, sequential, block_bytes, depth, direct: true, engine };
         let (figures, judged_by) = disk.figures(true);
-        WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+        WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
     };
     vec![
         one("dd-write", true, true, 65536, 1),

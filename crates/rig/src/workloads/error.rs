@@ -1,5 +1,7 @@
 //! Why a workload gave no result.
 
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use vmio_model::shown;
 use vmio_node::Output;
 
@@ -29,6 +31,26 @@ pub(super) fn cut(text: &str) -> String {
 pub(super) fn start_of(text: &str) -> String {
     let start: String = text.chars().take(QUOTED / 2).collect();
     shown::quoted(start.trim())
+}
+
+/// What a program says that failed.
+///
+/// # Errors
+/// When it did.
+pub(super) fn succeeded(node: &str, command: &str, output: &Output) -> Result<()> {
+    if output.ok() {
+        return Ok(());
+    }
+    let how = format!("{:?}", output.end);
+    Err(Error::Failed { node: node.to_owned(), command: command.to_owned(), how, said: said(output) })
+}
+
+/// The last line of what a program of vmio's own printed, which is its report.
+pub(super) fn report<T: DeserializeOwned>(text: &str) -> Result<(T, Value), String> {
+    let line = text.lines().last().unwrap_or_default();
+    let unusable = |e: serde_json::Error| format!("no report ends it ({e}); it begins {:?}", start_of(text));
+    let value: Value = serde_json::from_str(line).map_err(unusable)?;
+    Ok((serde_json::from_value(value.clone()).map_err(unusable)?, value))
 }
 
 /// Result of this folder.

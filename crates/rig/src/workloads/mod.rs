@@ -1,4 +1,4 @@
-//! What runs in a cell: disk workloads in [`disk`], others beside it. The same command with the same
+//! What runs in a cell: on disks [`disk`], over paths [`net`], on the machine itself [`cpu`]. The same command with the same
 //! arguments runs on both sides; only its ends differ.
 //!
 //! A workload runs in **roles**, each with an **end**: the machine it is on, and a path there, an address or
@@ -7,7 +7,7 @@
 //! end is heard ([`Workload::hears`]).
 //!
 //! Adding a workload: a file with a type that implements [`Workload`], and its line in [`ALL`].
-//! What differs in numbers only needs none: [`disk::family`] and [`net::family`] make jobs and streams from their
+//! What differs in numbers only needs none: [`disk::family`], [`net::family`] and [`cpu::family`] make them from their
 //! names ([`FAMILIES`]). [`find`] knows all.
 
 use std::ops::Deref;
@@ -20,10 +20,10 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::{Family, Sort, WorkloadName};
 use vmio_node::Output;
 
+pub mod cpu;
 pub mod disk;
 mod error;
 pub mod net;
-mod openssl;
 pub mod service;
 mod stage;
 
@@ -48,11 +48,18 @@ pub const ALL: &[&dyn Workload] = &[
     &net::IPERF3_UDP,
     &net::SOCKPERF_TCP,
     &net::TRANSFER,
-    &openssl::AES_256_CBC,
+    &cpu::AES_256_CBC,
+    &cpu::LEVEL_3,
+    &cpu::LU,
+    &cpu::SHARPEN,
+    &cpu::ALLOCATE,
+    &cpu::WRITE,
+    &cpu::PAGE_FAULTS,
+    &cpu::VM,
 ];
 
 /// Workloads that are made from their names, beside those.
-pub const FAMILIES: &[Family] = &[disk::family::FAMILY, net::family::FAMILY];
+pub const FAMILIES: &[Family] = &[disk::family::FAMILY, net::family::FAMILY, cpu::family::FAMILY];
 
 /// A workload.
 pub trait Workload: Sync {
@@ -169,6 +176,8 @@ pub enum Found {
     Job(FioJob),
     /// A stream of datagrams made from its name.
     Stream(net::Udp),
+    /// A kernel made from its name.
+    Kernel(cpu::Kernel),
 }
 
 impl Deref for Found {
@@ -179,6 +188,7 @@ impl Deref for Found {
             Found::Entry(entry) => *entry,
             Found::Job(job) => job,
             Found::Stream(stream) => stream,
+            Found::Kernel(kernel) => kernel,
         }
     }
 }
@@ -188,7 +198,8 @@ pub fn find(name: &str) -> Option<Found> {
     let entry = ALL.iter().copied().find(|w| w.traits().name == name).map(Found::Entry);
     let job = || Some(Found::Job(family::parse(name)?.ok()?.job()));
     let stream = || Some(Found::Stream(net::family::parse(name)?.ok()?));
-    entry.or_else(job).or_else(stream)
+    let kernel = || Some(Found::Kernel(cpu::family::parse(name)?.ok()?));
+    entry.or_else(job).or_else(stream).or_else(kernel)
 }
 
 /// The names of [`ALL`] with what they work on, for the reader of studies.
@@ -235,7 +246,11 @@ mod tests {
             assert_eq!((families, (family.recognise)(family.example)), (1, Some(Ok(()))), "{}", family.grammar);
             holds(&*member);
         }
-        assert!(["fio", "dd", "vmio-udp"].iter().all(|program| programs().contains(program)));
+        assert!(
+            ["fio", "dd", "vmio-udp", "vmio-cpu", "zstd", "stress-ng"]
+                .iter()
+                .all(|program| programs().contains(program))
+        );
     }
 
     /// What every workload says of itself.
@@ -250,6 +265,9 @@ mod tests {
         for (i, figure) in traits.figures.iter().enumerate() {
             assert!(traits.figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
         }
+        // What works on the machine itself is of a group, and nothing else is.
+        let group = traits.group.as_deref();
+        assert_eq!(workload.works_on() == Sort::Machine, group.is_some_and(|g| cpu::GROUPS.contains(&g)), "{name}");
         // Roles have names of their own; what serves comes before what is run to its end.
         let roles = workload.roles();
         assert!(!roles.is_empty(), "{name}");

@@ -74,7 +74,7 @@ impl Workload for Pair {
     }
     fn traits(&self) -> WorkloadTraits {
         let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
-        WorkloadTraits { name: "pair".into(), figures, judged_by: "speed".into(), disk: None }
+        WorkloadTraits { name: "pair".into(), figures, judged_by: "speed".into(), disk: None, group: None }
     }
     fn works_on(&self) -> Sort {
         Sort::Machine

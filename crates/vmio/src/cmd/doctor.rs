@@ -88,8 +88,13 @@ fn abilities() -> Vec<Ability> {
     for w in workloads::ALL {
         add("workload", &w.traits().name, w.about(), w.requirements().collect(), true);
     }
-    // Disks are measured without streams of datagrams.
-    for (kinds, needed) in [(workloads::family::KINDS, true), (workloads::net::family::KINDS, false)] {
+    // Disks are measured without streams of datagrams, and without those of memory.
+    let families = [
+        (workloads::family::KINDS, true),
+        (workloads::net::family::KINDS, false),
+        (workloads::cpu::family::KINDS, false),
+    ];
+    for (kinds, needed) in families {
         for (name, about, requirements) in kinds {
             add("workload", name, about, listed(requirements), needed);
         }

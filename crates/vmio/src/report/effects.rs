@@ -62,6 +62,21 @@ pub fn effects(c: &Compared, style: Style) -> String {
         }
         out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
     }
+    for judged in &c.scores {
+        let p = &judged.published;
+        let guest = judged.guest.as_deref().unwrap_or("no guest");
+        let word = style.yellow(&format!("{:<14}", judged.verdict.to_string()));
+        out.paragraph(&word, 14, &style.bold(&format!("{} of {guest}", p.group)));
+        let published = format!("published: {:.0} % ({})", p.ratio * 100.0, p.citation);
+        out.paragraph(&format!("{:14}", ""), 16, &published);
+        if let Some(ratio) = &judged.ratio {
+            out.paragraph(&format!("{:14}", ""), 16, &format!("here: {}", format::share(ratio)));
+        }
+        out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
+    }
+    if c.effects.is_empty() {
+        return out.text;
+    }
     out.line("");
     let count = |v: Verdict| c.effects.iter().filter(|e| e.verdict == v).count();
     out.paragraph(

@@ -4,7 +4,7 @@
 use vmio_model::result::Run;
 
 use super::page::{self, Html, html};
-use super::{Report, cost, finding, format, like, paper, svg, view};
+use super::{Report, cost, finding, format, like, paper, scores, svg, view};
 
 mod curves;
 mod raw;
@@ -26,6 +26,7 @@ pub fn html(report: &Report<'_>) -> String {
         @if let Some(statement) = &summary.statement {
             div.note role="note" { p { (statement) } }
         }
+        (scores::html_tables(report))
         (findings(report))
         (mended(run))
         (paper::html_tables(report))

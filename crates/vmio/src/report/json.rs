@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::best::Best;
-use vmio_model::paper::Table;
+use vmio_model::paper::{ScoreJudged, Table};
 use vmio_model::rules::Finding;
 use vmio_model::summary::Summary;
 
@@ -22,13 +22,17 @@ pub struct Document<'a> {
     proofs: &'a [Proved],
     /// A paper's tables with this run's figures, where the study measures one again.
     paper_tables: &'a [Table],
+    /// A paper's scores of groups of workloads beside this run's, where the study measures one again.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    paper_scores: &'a [ScoreJudged],
     /// The set-up that did best, if one can be named.
     best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let Report { summary, findings, proofs, tables, best, .. } = report;
-    let document = Document { summary, findings, proofs, paper_tables: tables, best: best.as_ref() };
+    let Report { summary, findings, proofs, tables, published, best, .. } = report;
+    let document =
+        Document { summary, findings, proofs, paper_tables: tables, paper_scores: published, best: best.as_ref() };
     document::text(&document)
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vmio_model::shown;
 
-use super::{Report, cost, format, groups, like, paper, view};
+use super::{Report, cost, format, groups, like, paper, scores, view};
 
 mod table;
 
@@ -36,6 +36,9 @@ pub fn markdown(report: &Report<'_>) -> String {
     summary.tells_apart.iter().for_each(|told| put(format!("{}\n", plain(&told.text))));
     if let Some(statement) = &summary.statement {
         put(format!("> **Note.** {}\n", plain(statement)));
+    }
+    if !summary.scores.is_empty() {
+        put(scores::markdown(report));
     }
     for group in groups::groups(report) {
         put(format!("## {} on {}\n", plain(&group.workload), plain(&groups::on(&group))));

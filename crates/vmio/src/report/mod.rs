@@ -23,6 +23,7 @@ mod paper;
 pub mod plan;
 mod plot;
 pub mod scan;
+mod scores;
 pub mod simulation;
 mod svg;
 mod text;
@@ -32,7 +33,7 @@ mod view;
 use vmio_model::best::{self, Best};
 use vmio_model::cell::Cell;
 use vmio_model::facts::facts_of;
-use vmio_model::paper::{Table, tables};
+use vmio_model::paper::{ScoreJudged, Table, scores as published_scores, tables};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::stats::Ratio;
@@ -59,6 +60,8 @@ pub struct Report<'a> {
     pub versus: Versus,
     /// A paper's tables with this run's figures, where the study measures one again.
     pub tables: Vec<Table>,
+    /// A paper's scores of groups of workloads beside this run's, where the study measures one again.
+    pub published: Vec<ScoreJudged>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
     /// The set-up that did best, if one can be named.
@@ -85,9 +88,11 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        let tables = crate::papers::of_run(&run.study).map_or(Vec::new(), |paper| tables(paper, &summary));
+        let again = crate::papers::of_run(&run.study);
+        let tables = again.map_or(Vec::new(), |paper| tables(paper, &summary));
+        let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));
         let best = best::best(run, &summary);
-        Report { run, versus: Versus::of(&summary), summary, findings, tables, proofs: Vec::new(), best }
+        Report { run, versus: Versus::of(&summary), summary, findings, tables, published, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

@@ -7,7 +7,7 @@ use vmio_model::figure::Better;
 use vmio_model::summary::Comparison;
 
 use super::code::broken;
-use super::{Report, finding, format, like, paper, view};
+use super::{Report, finding, format, like, paper, scores, view};
 use crate::fit;
 use crate::term::Style;
 
@@ -25,6 +25,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
         out.paragraph(&style.yellow("! "), 2, statement);
         out.line("");
     }
+    scores::text(&mut out, report);
     out.measured(report);
     out.findings(report);
     out.mended(report);

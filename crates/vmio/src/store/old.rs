@@ -147,7 +147,13 @@ impl WorkloadTraits {
             Figure::Bandwidth => result::BANDWIDTH,
             Figure::Iops => result::IOPS,
         };
-        result::WorkloadTraits { name: self.name, figures, judged_by: judged_by.to_owned(), disk: Some(self.disk) }
+        result::WorkloadTraits {
+            name: self.name,
+            figures,
+            judged_by: judged_by.to_owned(),
+            disk: Some(self.disk),
+            group: None,
+        }
     }
 }
 

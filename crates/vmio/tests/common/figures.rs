@@ -77,6 +77,7 @@ pub fn workloads() -> Vec<WorkloadTraits> {
         figures,
         judged_by: judged_by.into(),
         disk: None,
+        group: None,
     };
     let udp = vec![
         Figure::rate("bandwidth", Unit::BitsPerSecond),

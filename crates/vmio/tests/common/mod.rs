@@ -6,6 +6,7 @@ pub mod page;
 pub mod paper;
 pub mod poison;
 pub mod scan;
+pub mod suite;
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,7 @@ fn traits(name: &str, reads: bool, sequential: bool, block_bytes: u64, depth: u3
     let engine = "libaio".to_owned();
     let disk = DiskTraits { reads, writes: !reads, sequential, block_bytes, depth, direct, engine };
     let (figures, judged_by) = disk.figures(!name.starts_with("dd"));
-    WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+    WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
 }
 
 pub fn workloads() -> Vec<WorkloadTraits> {

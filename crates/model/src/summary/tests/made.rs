@@ -66,7 +66,7 @@ pub fn near(value: f64, wanted: f64) -> bool {
 }
 
 pub fn traits(name: &str, judged_by: &str, figures: Vec<Figure>) -> WorkloadTraits {
-    let traits = WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: None };
+    let traits = WorkloadTraits { name: name.into(), figures, judged_by: judged_by.into(), disk: None, group: None };
     assert_eq!(traits.check(), Ok(()));
     traits
 }

@@ -53,7 +53,7 @@ const ROLES: &[Role] = {
 
 fn judged_by_speed(name: &str) -> WorkloadTraits {
     let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
-    WorkloadTraits { name: name.into(), figures, judged_by: "speed".into(), disk: None }
+    WorkloadTraits { name: name.into(), figures, judged_by: "speed".into(), disk: None, group: None }
 }
 
 /// A workload on the machine itself.

@@ -80,7 +80,7 @@ impl Workload for Dd {
             engine: String::new(),
         };
         let (figures, judged_by) = disk.figures(false);
-        WorkloadTraits { name: self.name.into(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+        WorkloadTraits { name: self.name.into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
     }
     fn works_on(&self) -> Sort {
         Sort::Disk

@@ -196,7 +196,13 @@ impl Workload for FioJob {
             engine: self.engine.word().into(),
         };
         let (figures, judged_by) = disk.figures(true);
-        WorkloadTraits { name: self.name.to_string(), figures, judged_by: judged_by.into(), disk: Some(disk) }
+        WorkloadTraits {
+            name: self.name.to_string(),
+            figures,
+            judged_by: judged_by.into(),
+            disk: Some(disk),
+            group: None,
+        }
     }
     fn works_on(&self) -> Sort {
         Sort::Disk

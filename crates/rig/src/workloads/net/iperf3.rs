@@ -155,7 +155,7 @@ impl Workload for Iperf3 {
             figures.push(Figure { better: Better::Less, ..Figure::amount("retransmits", Unit::Count) });
         }
         figures.push(Figure::amount("moved", Unit::Bytes));
-        WorkloadTraits { name: self.name.into(), figures, judged_by: "bandwidth".into(), disk: None }
+        WorkloadTraits { name: self.name.into(), figures, judged_by: "bandwidth".into(), disk: None, group: None }
     }
     fn tick(&self) -> Millis {
         Millis::SECOND

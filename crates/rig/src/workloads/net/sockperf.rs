@@ -123,7 +123,7 @@ impl Workload for Sockperf {
     }
     fn traits(&self) -> WorkloadTraits {
         let figures = vec![Figure::times(HALF), Figure::amount(TRIPS, Unit::Requests)];
-        WorkloadTraits { name: "sockperf-tcp".into(), figures, judged_by: HALF.into(), disk: None }
+        WorkloadTraits { name: "sockperf-tcp".into(), figures, judged_by: HALF.into(), disk: None, group: None }
     }
     fn tick(&self) -> Millis {
         Millis::SECOND

@@ -69,7 +69,7 @@ impl Workload for Transfer {
     }
     fn traits(&self) -> WorkloadTraits {
         let figures = vec![Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("moved", Unit::Bytes)];
-        WorkloadTraits { name: "dd-nc".into(), figures, judged_by: "bandwidth".into(), disk: None }
+        WorkloadTraits { name: "dd-nc".into(), figures, judged_by: "bandwidth".into(), disk: None, group: None }
     }
     fn works_on(&self) -> Sort {
         Sort::Path

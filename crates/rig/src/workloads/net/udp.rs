@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading, Unit};
@@ -17,8 +16,8 @@ use vmio_node::udp::{PROGRAM, ReceiveReport, SendReport};
 
 use super::{address, family};
 use crate::ours;
-use crate::workloads::error::{said, start_of};
-use crate::workloads::{End, Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use crate::workloads::error::{report, said, succeeded};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// The role that receives, at the peer.
 pub const RECEIVER: &str = "receiver";
@@ -43,10 +42,7 @@ pub(super) const GENERATOR: Requirement = Requirement {
     name: "vmio-udp",
     why: "runs the network workloads udp-…",
     mend: "build it with `make agent`, or name it by VMIO_UDP",
-    check: |reader| match ours::UDP.on(reader) {
-        Some(_) => Ok(()),
-        None => Err(format!("no program {PROGRAM} beside vmio, where it is installed, or in PATH")),
-    },
+    check: |reader| ours::UDP.there(reader),
 };
 
 const ROLES: &[Role] = &[
@@ -69,19 +65,6 @@ pub struct Udp {
     pub within_ms: u64,
     /// Whether the sender waits where its socket's buffer is full.
     pub waits: bool,
-}
-
-/// The program at an end: vmio's own file on this host, what the image carries in a guest.
-fn program(end: &End) -> String {
-    ours::UDP.on(end.node.reader()).map_or(PROGRAM.to_owned(), |path| path.display().to_string())
-}
-
-/// The last line of what a program printed, which is its report.
-fn report<T: DeserializeOwned>(text: &str) -> std::result::Result<(T, Value), String> {
-    let line = text.lines().last().unwrap_or_default();
-    let unusable = |e: serde_json::Error| format!("no report ends it ({e}); it begins {:?}", start_of(text));
-    let value: Value = serde_json::from_str(line).map_err(unusable)?;
-    Ok((serde_json::from_value(value.clone()).map_err(unusable)?, value))
 }
 
 impl Udp {
@@ -108,9 +91,7 @@ impl Udp {
     /// What the sender did, as far as it offered what it should.
     fn sent(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let node = || node.to_owned();
-        if !output.ok() {
-            return Err(Error::Failed { node: node(), command, how: format!("{:?}", output.end), said: said(output) });
-        }
+        succeeded(&node(), &command, output)?;
         let (sent, raw): (SendReport, Value) =
             report(&output.out()).map_err(|reason| Error::Output { node: node(), command: command.clone(), reason })?;
         let late = sent.late_ratio();
@@ -192,7 +173,7 @@ impl Workload for Udp {
             Figure::loss("late"),
             Figure::amount("moved", Unit::Bytes),
         ];
-        WorkloadTraits { name: family::name(self), figures, judged_by: "bandwidth".into(), disk: None }
+        WorkloadTraits { name: family::name(self), figures, judged_by: "bandwidth".into(), disk: None, group: None }
     }
     fn works_on(&self) -> Sort {
         Sort::Path
@@ -204,14 +185,10 @@ impl Workload for Udp {
         let (end, port) = (stage.end(RECEIVER)?, stage.port(PORT));
         // Its time is the longest that there may be until the sender is done; it ends with that one.
         let longest = format!("{:.0}", 2.0 * stage.limit().as_secs_f64());
-        let exec = end.command(&program(end)).args(["receive", &address(PROGRAM, end)?, &port.to_string()]).args([
-            "--seconds",
-            &longest,
-            "--senders",
-            "1",
-            "--quiet",
-            QUIET,
-        ]);
+        let exec = end
+            .command(&ours::UDP.call(end.node.reader()))
+            .args(["receive", &address(PROGRAM, end)?, &port.to_string()])
+            .args(["--seconds", &longest, "--senders", "1", "--quiet", QUIET]);
         Ok(Some(Service { exec, ready: Ready::Receives(port) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
@@ -222,7 +199,8 @@ impl Workload for Udp {
             ("--bytes", self.bytes.to_string()),
             ("--seconds", stage.seconds.to_string()),
         ];
-        let mut exec = end.command(&program(end)).args(["send", &receiver, &stage.port(PORT).to_string()]);
+        let mut exec =
+            end.command(&ours::UDP.call(end.node.reader())).args(["send", &receiver, &stage.port(PORT).to_string()]);
         exec = exec.args(told.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
         for (second, bits) in &self.steps {
             exec = exec.args(["--rate-at".to_owned(), format!("{second}={}", self.payload_bits(*bits))]);

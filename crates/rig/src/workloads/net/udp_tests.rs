@@ -10,6 +10,7 @@ use vmio_node::{Exec, Fake, Node};
 
 use super::*;
 use crate::workloads::At;
+use crate::workloads::End;
 
 const STREAM: Udp =
     Udp { rate_bits: 10_000_000, steps: Vec::new(), bytes: 1250, frames: false, within_ms: 0, waits: false };

@@ -147,7 +147,7 @@ impl Out {
     }
 
     /// A label in a column, or on a line of its own where it is too long.
-    pub(super) fn labelled(&mut self, label: &str, width: usize, rest: &str) {
+    pub(in crate::report) fn labelled(&mut self, label: &str, width: usize, rest: &str) {
         if fit::columns(label) > width {
             self.paragraph("", 2, label);
             self.line(&format!("{:width$}{rest}", ""));

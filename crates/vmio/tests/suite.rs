@@ -1,0 +1,68 @@
+//! Scores of the processor and memory suite in every form of the report, and against the paper.
+#![allow(clippy::unwrap_used)]
+
+use crate::common;
+
+use std::process::Command;
+
+use vmio::report::{self, Report};
+use vmio::store::Store;
+use vmio::term::Style;
+use vmio_model::result::Accel;
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_form_has_each_group_with_its_members_and_what_the_paper_has() {
+    for (accel, verdicts) in [
+        (Accel::Kvm, ["paper 68 %: holds", "paper 68 %: fails", "paper 97 %: not decidable", "paper 97 %: holds"]),
+        (Accel::Tcg, ["not decidable"; 4]),
+    ] {
+        let run = common::suite::run(accel);
+        let report = Report::of(&run);
+        let [scores] = report.summary.scores.as_slice() else { panic!("{:#?}", report.summary.scores) };
+        let groups: Vec<&str> = scores.groups.iter().map(|score| score.group.as_str()).collect();
+        assert_eq!(groups, ["integer", "floating-point", "memory", "stream"]);
+        assert_eq!(scores.groups[2].lacks, ["stress-ng-vm"], "it is not passed over");
+        let plain = report::text(&report, Style::PLAIN);
+        assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+        let html = report::html(&report).replace("</td>", " ").replace("</th>", " ");
+        let tagless: String = html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect();
+        for (form, text) in [("text", &plain), ("markdown", &report::markdown(&report)), ("html", &tagless)] {
+            let text = words(&text.replace(['\\', '*', '|'], " "));
+            for score in &scores.groups {
+                assert!(text.contains(&score.group.replace('-', " ")), "{form}: {}", score.group);
+                for member in &score.members {
+                    let percent = member.share_ratio.value * 100.0;
+                    let mut told = [0, 1].map(|digits| format!("{} {percent:.digits$} %", member.workload)).into_iter();
+                    assert!(told.any(|told| text.contains(&told)), "{form}: {}\n{text}", member.workload);
+                }
+            }
+            assert!(text.contains("whole system") && text.contains("without stress-ng-vm"), "{form}: {text}");
+            assert!(verdicts.iter().all(|verdict| text.contains(verdict)), "{form}: {text}");
+            let emulated = "integer, floating point, memory, stream not decidable: the guest's processor was emulated";
+            let said = text.replace("&#39;", "'").contains(emulated);
+            assert_eq!(said, accel == Accel::Tcg, "{form}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_study_is_compared_with_the_paper() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
+    common::store_run(&store, &common::suite::run(Accel::Tcg));
+    drop(store);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    let output =
+        command.args(["study", "compare", "rasmusson2013", "paper"]).env("VMIO_STATE", dir.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches("not decidable").count(), 4, "{text}");
+    for says in ["Cortex-A15", "published: 68 % (rasmusson2013, section 4)", "here: 39.", "Geekbench2"] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    assert!(!text.contains("0 hold"), "there are no effects to count: {text}");
+}
