@@ -29,6 +29,11 @@ pub const UDP: Own = Own { name: udp::PROGRAM, variable: "VMIO_UDP" };
 /// What workloads run of them.
 const WORKING: [Own; 1] = [UDP];
 
+/// What workloads run of vmio's own.
+pub fn of_workloads() -> impl Iterator<Item = Own> {
+    WORKING.into_iter()
+}
+
 impl Own {
     /// The one of that name that workloads run.
     pub fn of_workload(name: &str) -> Option<Own> {
