@@ -333,6 +333,11 @@ impl Study {
         self.cells().iter().all(Cell::is_native)
     }
 
+    /// Whether no guest is booted that has a machine of its own, and so an image: its guests are containers, if any.
+    pub fn boots_nothing(&self) -> bool {
+        self.cells().iter().flat_map(Cell::actors).all(|actor| actor.side.shares_kernel())
+    }
+
     /// Whether any cell is on a disk: then there is a place for it, and a size, and a write budget.
     pub fn has_disks(&self) -> bool {
         self.named_cells().any(|cell| cell.targets().next().is_some())

@@ -20,7 +20,7 @@ pub mod tap;
 pub mod udp;
 
 pub use agent::remote::{Halves, Offset, Remote};
-pub use agent::{Agent, init, proto, stream};
+pub use agent::{Agent, container, init, proto, stream};
 pub use fake::Fake;
 pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
 pub use journal::recover::{Recovered, leftovers, private_dir, recover};

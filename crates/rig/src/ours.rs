@@ -32,6 +32,11 @@ pub const CPU: Own = Own { name: cpu::PROGRAM, variable: "VMIO_CPU" };
 /// What workloads run of them.
 const WORKING: [Own; 2] = [UDP, CPU];
 
+/// What workloads run of vmio's own.
+pub fn of_workloads() -> impl Iterator<Item = Own> {
+    WORKING.into_iter()
+}
+
 impl Own {
     /// The one of that name that workloads run.
     pub fn of_workload(name: &str) -> Option<Own> {

@@ -15,6 +15,7 @@ mod guest_served;
 mod guest_workloads;
 mod root_blocktrace;
 mod root_cells;
+mod root_container;
 mod root_cpu;
 mod root_limits;
 mod root_modelled;

@@ -6,6 +6,7 @@
 mod help;
 
 mod root_budget;
+mod root_container;
 mod root_device;
 mod root_experiment;
 mod root_faults;

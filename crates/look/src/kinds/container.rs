@@ -15,7 +15,7 @@ use vmio_node::linux::process;
 use super::process::Process;
 use super::{GuestKind, seen};
 use crate::look::{Look, Seen};
-use crate::neighbours::kind_of;
+use crate::neighbours::{kind_of, owner};
 use crate::require;
 use crate::topology::host_cpus;
 use crate::{Managed, storage};
@@ -43,6 +43,9 @@ impl GuestKind for Container {
             let mut process = Process::new(look, leader.pid, &[]);
             process.name = named.name.clone();
             let mut guest = seen::guest(&process, "container");
+            if owner(look.reader(), leader.pid).is_some() {
+                guest.ids.insert("owner".into(), "vmio".into());
+            }
             guest.ids.insert("engine".into(), named.engine.into());
             guest.ids.insert("processes".into(), group.len().to_string());
             if let Some(id) = &named.id {

@@ -71,7 +71,7 @@ impl Actor {
         }
     }
 
-    /// How its guest sees that; `None` without a disk, and natively.
+    /// How its guest sees that; `None` without a disk, natively, and in a container.
     pub fn attachment(&self) -> Option<&Attachment> {
         match &self.subject {
             Subject::Disk { attachment, .. } => attachment.as_ref(),
@@ -79,7 +79,7 @@ impl Actor {
         }
     }
 
-    /// The device that its guest sees its path by; `None` without a path, and natively.
+    /// The device that its guest sees its path by; `None` without a path, natively, and in a container.
     pub fn nic(&self) -> Option<&Nic> {
         match &self.subject {
             Subject::Path { nic, .. } => nic.as_ref(),
@@ -90,6 +90,19 @@ impl Actor {
     /// The same on the host itself, without what a guest sees its subject by.
     pub(super) fn go_native(&mut self) {
         self.side = self.side.natively();
+        self.see_no_device();
+    }
+
+    /// The same in a guest of another kind; one that has no machine sees its subject by no device.
+    pub(super) fn go_to(&mut self, kind: &str) {
+        kind.clone_into(&mut self.side.kind);
+        if self.side.shares_kernel() {
+            self.side.shape = self.side.shape.natively();
+            self.see_no_device();
+        }
+    }
+
+    fn see_no_device(&mut self) {
         match &mut self.subject {
             Subject::Disk { attachment, .. } => *attachment = None,
             Subject::Path { nic, .. } => *nic = None,

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Settings, Side, Subject};
+use super::{Cell, Settings, Subject};
 
 /// The cell that others are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub enum Baseline {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Like {
-    /// Entry of `guests/`. `native` also takes away what a guest sees its subject by.
+    /// Entry of `guests/`. `native` and `container` also take away what a guest sees its subject by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub side: Option<String>,
     /// Entry of `disks/targets/`.
@@ -76,7 +76,7 @@ impl Like {
         for actor in cell.actors_mut() {
             match self.side.as_deref() {
                 Some(super::NATIVE) => actor.go_native(),
-                Some(kind) => actor.side = Side { kind: kind.to_owned(), ..actor.side.clone() },
+                Some(kind) => actor.go_to(kind),
                 None => {}
             }
             match &mut actor.subject {

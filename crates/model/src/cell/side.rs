@@ -6,11 +6,19 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of the host itself.
 pub const NATIVE: &str = "native";
+/// The kind of a container that vmio starts.
+pub const CONTAINER: &str = "container";
+
+/// Whether a side of this kind works under the host's own kernel, so that it has no machine to be given devices by:
+/// the host itself, and a container.
+pub fn shares_kernel(kind: &str) -> bool {
+    matches!(kind, NATIVE | CONTAINER)
+}
 
 /// A guest, or the host itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Side {
-    /// Entry of `guests/`: `native`, `qemu`.
+    /// Entry of `guests/`: `native`, `qemu`, `container`.
     pub kind: String,
     /// What of it is not as the study's `[guest]` says.
     #[serde(default, skip_serializing_if = "Shape::is_plain")]
@@ -48,7 +56,7 @@ impl Shape {
         *self == Shape::default()
     }
 
-    /// What of it the host itself can be held to: processors and memory.
+    /// What of it the host itself, or a container on it, can be held to: processors and memory.
     #[must_use]
     pub fn natively(&self) -> Self {
         Self { machine: None, kernel: None, ..self.clone() }
@@ -75,6 +83,11 @@ impl Side {
     /// Whether it is the host itself.
     pub fn is_native(&self) -> bool {
         self.kind == NATIVE
+    }
+
+    /// Whether it works under the host's own kernel: it sees its subject by no device of its own.
+    pub fn shares_kernel(&self) -> bool {
+        shares_kernel(&self.kind)
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Subject {
     Disk {
         /// Entry of `disks/targets/`: `device`, `sparse`, `preallocated`.
         target: String,
-        /// How the guest sees it; `None` on the native side.
+        /// How the guest sees it; `None` on the native side and in a container.
         attachment: Option<Attachment>,
     },
     /// A path of a network, from the actor to a peer.
@@ -22,7 +22,7 @@ pub enum Subject {
         network: String,
         /// The other end, by its name in the network: `host`.
         peer: String,
-        /// The device that the guest sees its end by; `None` on the native side.
+        /// The device that the guest sees its end by; `None` on the native side and in a container.
         nic: Option<Nic>,
     },
     /// The machine itself: its processors and memory.

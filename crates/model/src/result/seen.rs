@@ -21,6 +21,8 @@ pub enum Watched {
     Others,
     /// The threads of a guest's hypervisor, by the guest's side.
     Hypervisor(String),
+    /// The processes of a container, by its side.
+    Container(String),
 }
 
 /// What a probe saw of one thing during a cell.
@@ -171,7 +173,7 @@ impl CpuUse {
         for one in seen.iter().filter(|s| s.node.is_empty()) {
             match one.watched {
                 Watched::Processors => all.host_seconds += scalar(&one.figures, BUSY).unwrap_or(0.0),
-                Watched::Hypervisor(_) => {
+                Watched::Hypervisor(_) | Watched::Container(_) => {
                     for reading in one.figures.iter().filter(|r| r.figure == BUSY) {
                         let Some(role) = reading.labels.get(ROLE) else { continue };
                         *all.by_role.entry(role.clone()).or_default() += reading.value.typical().unwrap_or(0.0);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disks, Matrix, NamedCell, Paths, Study};
-use crate::cell::{Attachment, Cell, NATIVE, Nic, Settings, Shape, Side, Subject};
+use crate::cell::{Attachment, Cell, Nic, Settings, Shape, Side, Subject, shares_kernel};
 
 /// Most cells that a study may name: in a round of that many each has less than a minute of a week.
 pub const MOST_CELLS: u64 = 10_000;
@@ -90,7 +90,7 @@ impl Matrix {
             (_, Some(paths)) => paths.count(),
             _ => 1,
         };
-        let of = |kind: &String| if kind == NATIVE { 1 } else { ways };
+        let of = |kind: &String| if shares_kernel(kind) { 1 } else { ways };
         let seen_by_all = self.sides.iter().map(of).fold(0, u64::saturating_add);
         let values = product(self.settings.values().map(Vec::len));
         let shapes = self.shapes.len().max(1) as u64;
@@ -121,9 +121,9 @@ impl Matrix {
         let mut all: Vec<Side> = Vec::new();
         for kind in &self.sides {
             for shape in shapes {
-                let side = Side { shape: shape.clone(), ..Side::of(kind.clone()) };
-                let side = if side.is_native() { side.natively() } else { side };
-                // Shapes that differ in what only a guest has are one natively.
+                let shape = if shares_kernel(kind) { shape.natively() } else { shape.clone() };
+                let side = Side { shape, ..Side::of(kind.clone()) };
+                // Shapes that differ in what only a machine has are one under the host's kernel.
                 if !all.contains(&side) {
                     all.push(side);
                 }
@@ -152,7 +152,7 @@ impl Matrix {
     /// A subject as a side sees it, in each way that the matrix names.
     fn seen_from(&self, side: &Side, place: &Subject) -> Vec<Subject> {
         match (place, &self.disks, &self.paths) {
-            _ if side.is_native() => vec![place.clone()],
+            _ if side.shares_kernel() => vec![place.clone()],
             (Subject::Disk { target, .. }, Some(disks), _) => {
                 let by = |a: Attachment| Subject::Disk { target: target.clone(), attachment: Some(a) };
                 disks.attachments().into_iter().map(by).collect()

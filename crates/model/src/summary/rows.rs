@@ -187,7 +187,8 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
 
 /// The part of the time in which the processors of a cell's guests ran.
 fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
-    let guests: BTreeSet<&Side> = samples.first()?.cell.actors().map(|a| &a.side).filter(|s| !s.is_native()).collect();
+    let guests: BTreeSet<&Side> =
+        samples.first()?.cell.actors().map(|a| &a.side).filter(|s| !s.shares_kernel()).collect();
     let vcpus: u32 = guests.iter().map(|side| side.shape.vcpus.unwrap_or(environment.vcpus)).sum();
     let window = |s: &&Sample| {
         let mut own = s.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);

@@ -167,7 +167,7 @@ struct InterfaceFlags {
 const SIOCSIFFLAGS: rustix::ioctl::Opcode = 0x8914;
 const IFF_UP: i16 = 1;
 
-fn loopback_up() -> io::Result<()> {
+pub(super) fn loopback_up() -> io::Result<()> {
     use rustix::net::{AddressFamily, SocketType, socket};
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut request = InterfaceFlags { name: [0; 16], flags: IFF_UP, rest: [0; 22] };
@@ -196,7 +196,7 @@ fn start_agent(port: &Path) -> io::Result<u32> {
 }
 
 /// Reaps whatever ends until process `pid` has.
-fn reap_until(pid: u32) {
+pub(super) fn reap_until(pid: u32) {
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((ended, _))) if ended.as_raw_nonzero().get().cast_unsigned() == pid => return,

@@ -6,6 +6,7 @@
 //! wrote are put back. (A file that was there before and was overwritten stays as it is.)
 
 mod client;
+pub mod container;
 pub mod init;
 mod message;
 pub mod proto;

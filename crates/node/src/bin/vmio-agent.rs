@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use vmio_node::stream::Port;
-use vmio_node::{Agent, init, proto};
+use vmio_node::{Agent, container, init, proto};
 
 const USAGE: &str = "\
 usage: vmio-agent --stdio [--state DIR]       serve one client on standard input and output
        vmio-agent --port PATH [--state DIR]   serve clients on a virtio-serial port
+       vmio-agent --container SOCKET [...]    serve one client in namespaces of its own
        vmio-agent --version
 As process 1 it needs no arguments and is the init of the machine.";
 
@@ -29,6 +30,12 @@ enum Mode {
 fn main() -> ExitCode {
     // The first process of a container is no init of a machine: it is told what to do.
     let told = std::env::args_os().any(|arg| arg == "--stdio" || arg == "--port");
+    if let Some(ended) = container::serve(std::env::args_os().skip(1)) {
+        return ended.unwrap_or_else(|e| {
+            complain(&e.to_string());
+            ExitCode::FAILURE
+        });
+    }
     if std::process::id() == 1 && !told {
         init::run();
     }

@@ -18,15 +18,18 @@ use vmio_node::{Journal, Node, Reader};
 use crate::disks::Storage;
 use crate::image::Image;
 
+mod container;
+mod directory;
 mod hypervisor;
 mod native;
 pub mod qemu;
 
+pub use container::Processes;
 pub use hypervisor::{Hypervisor, Thread};
 pub use vmio_look::qemu::threads::Role;
 
 /// All kinds, in the order in which they are shown.
-pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu];
+pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu, &container::Container];
 
 /// The kind of that name.
 pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
@@ -35,7 +38,7 @@ pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
 
 /// A kind of guest that vmio starts.
 pub trait GuestKind: Sync {
-    /// Name in studies and results: `native`, `qemu`.
+    /// Name in studies and results: `native`, `qemu`, `container`.
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
@@ -76,9 +79,10 @@ pub struct LaunchCtx<'a> {
     pub boot_limit: Duration,
     /// `oom_score_adj` of the hypervisor, -1000 to 1000.
     pub oom_score_adj: i32,
-    /// `cgroup.procs` files of the control groups that the hypervisor joins.
+    /// `cgroup.procs` files of the control groups that the hypervisor joins, or the container.
     pub cgroup_procs: Vec<PathBuf>,
-    /// What goes before the hypervisor's command so that it runs in a network namespace; empty: in ours.
+    /// What goes before the command of the hypervisor, or of the container, so that it runs in a network namespace;
+    /// empty: in ours, and a container in one of its own.
     pub enter: Vec<String>,
     /// Told what is being done, a few times a launch.
     pub progress: &'a dyn Fn(&str),
@@ -128,8 +132,8 @@ pub struct DiskSpec {
     pub id: String,
     /// What the hypervisor opens. The native side needs one with a path.
     pub storage: Storage,
-    /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. The native side
-    /// uses the path as it is.
+    /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. The native side and containers use
+    /// what is there as it is.
     pub attachment: Option<Attachment>,
 }
 
@@ -139,6 +143,10 @@ pub trait Guest: Send {
     fn node(&self) -> Arc<dyn Node>;
     /// Its hypervisor as seen from the host; `None` for the host itself.
     fn hypervisor(&self) -> Option<&Hypervisor>;
+    /// Its processes as seen from the host, where it is a container.
+    fn processes(&self) -> Option<Processes> {
+        None
+    }
     /// Its disks; `None` for what has none.
     fn disks(&self) -> Option<&dyn Disks> {
         None
@@ -291,6 +299,8 @@ fn file_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) ->
 
 #[cfg(test)]
 mod tests {
+    use vmio_model::cell::shares_kernel;
+
     use super::*;
 
     /// Each part of a shape is had or refused in words.
@@ -309,7 +319,7 @@ mod tests {
             assert_eq!(kind.fits(&plain, &host), Ok(()), "{}", kind.name());
             for shape in &shapes {
                 match kind.fits(shape, &host) {
-                    Ok(()) => assert!(kind.name() != "native" || *shape == shape.natively(), "{shape:?}"),
+                    Ok(()) => assert!(!shares_kernel(kind.name()) || *shape == shape.natively(), "{shape:?}"),
                     Err(why) => assert!(!why.is_empty() && !why.ends_with('.'), "{}: {why}", kind.name()),
                 }
             }
@@ -327,6 +337,12 @@ mod tests {
                 assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {requirement:?}");
             }
             assert_eq!(find(name).map(GuestKind::name), Some(name));
+            // The model knows by the name alone whether a side is given devices.
+            let asks = |shape: Shape| kind.fits(&shape, &vmio_node::fake::Tree::default()).is_err();
+            let kernel = Shape { kernel: Some("2.6.32".into()), ..Shape::default() };
+            let machine = Shape { machine: Some("q35".into()), ..Shape::default() };
+            assert!(asks(kernel), "{name}");
+            assert_eq!(asks(machine), shares_kernel(name), "{name}");
         }
         assert!(find("bochs").is_none());
     }

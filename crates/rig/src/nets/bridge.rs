@@ -65,7 +65,7 @@ pub(super) fn plugged(ctx: &NetCtx<'_>, bridge: &str, addresses: Addresses) -> R
         }
         None => {
             let port = ctx.interface("port");
-            let (beside, native) = ctx.beside(&port, "eth0", addresses, addresses.actor)?;
+            let (beside, native) = ctx.actors(&port, addresses)?;
             ctx.host.ip(ctx.node, &[&format!("link set {port} master {bridge}")])?;
             path.native = Some(native);
             path.held.push(beside);

@@ -1,4 +1,4 @@
-//! The loopback interface: both ends on one machine, through no device at all.
+//! The loopback interface: both ends on one machine, through no device at all. That of a container is its own.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ impl Network for Loopback {
         "loopback"
     }
     fn about(&self) -> &'static str {
-        "both ends on the host, by its loopback interface"
+        "both ends on the host, or in the container, by its loopback interface"
     }
     fn peers(&self) -> &'static [&'static str] {
         &[HOST]
@@ -26,7 +26,8 @@ impl Network for Loopback {
     }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let end = NetEnd { enter: ctx.host.enter(), address, interface: "lo".into() };
+        let on = ctx.actor.map_or(ctx.host, |actor| &**actor);
+        let end = NetEnd { enter: on.enter(), address, interface: "lo".into() };
         Ok(NetPath { native: Some(end.clone()), peers: BTreeMap::from([(HOST, end)]), ..NetPath::empty() })
     }
 }

@@ -91,6 +91,8 @@ pub struct NetCtx<'a> {
     pub number: u8,
     /// Queues of the guest that is to be plugged in; `None` where the actor is native.
     pub guest: Option<u32>,
+    /// The network namespace that the actor's end is put into; `None` where it gets one of its own.
+    pub actor: Option<&'a Arc<Namespace>>,
     /// The path of a shared network that was built first; `None` where this is the first, or has a network of its own.
     pub first: Option<&'a NetPath>,
 }
@@ -126,7 +128,7 @@ pub struct NetPath {
     /// The host's end of the link to another host.
     pub uplink: Option<String>,
     /// The namespaces beside the host's.
-    pub held: Vec<Namespace>,
+    pub held: Vec<Arc<Namespace>>,
 }
 
 /// An interface of a path.
@@ -223,9 +225,27 @@ impl NetCtx<'_> {
         NetEnd { enter: self.host.enter(), address: self.addresses().host.into(), interface: interface.to_owned() }
     }
 
-    /// A namespace joined with the host's by a veth pair; the host's end is called as said, and has no address.
-    fn beside(&self, here: &str, there: &str, addresses: Addresses, end: Ipv4Addr) -> Result<(Namespace, NetEnd)> {
-        let beside = Namespace::make(self.node)?;
+    /// The actor's namespace, where it is no guest that is plugged in, joined with the host's by a veth pair.
+    fn actors(&self, here: &str, addresses: Addresses) -> Result<(Arc<Namespace>, NetEnd)> {
+        match self.actor {
+            // Others of its paths may end there.
+            Some(actor) => self.joined(Arc::clone(actor), (here, &self.interface("eth")), addresses, addresses.actor),
+            None => self.beside(here, "eth0", addresses, addresses.actor),
+        }
+    }
+
+    /// A new namespace joined with the host's by a veth pair; the host's end is called as said, and has no address.
+    fn beside(&self, here: &str, there: &str, addresses: Addresses, end: Ipv4Addr) -> Result<(Arc<Namespace>, NetEnd)> {
+        self.joined(Arc::new(Namespace::make(self.node)?), (here, there), addresses, end)
+    }
+
+    fn joined(
+        &self,
+        beside: Arc<Namespace>,
+        (here, there): (&str, &str),
+        addresses: Addresses,
+        end: Ipv4Addr,
+    ) -> Result<(Arc<Namespace>, NetEnd)> {
         let path = beside.path();
         self.host.ip(self.node, &[&format!("link add {here} type veth peer name {there} netns {path}")])?;
         self.host.ip(self.node, &[&format!("link set {here} up")])?;

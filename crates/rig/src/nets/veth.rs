@@ -1,4 +1,5 @@
-//! A namespace and the host, joined by a veth pair: what a container has, and the baseline for guests.
+//! A namespace and the host, joined by a veth pair: what a container has (for one that vmio starts, its own namespace),
+//! and the baseline for guests.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,7 @@ impl Network for Veth {
     }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
         let (here, addresses) = (ctx.interface("veth"), ctx.addresses());
-        let (beside, native) = ctx.beside(&here, "eth0", addresses, addresses.actor)?;
+        let (beside, native) = ctx.actors(&here, addresses)?;
         ctx.host.ip(ctx.node, &[&format!("address add {} dev {here}", addresses.with_prefix(addresses.host))])?;
         Ok(NetPath {
             native: Some(native),

@@ -4,6 +4,9 @@
 //! thread, or from its `stat` where the kernel has no schedstat, or one that does not count. Worker threads come and go within a cell, so they are not read one by one: they
 //! are the process's total (which keeps the time of threads that have ended) less all others.
 //! A process that serves the disk has the role `server`, all of its threads together.
+//!
+//! A container has no hypervisor: its own two processes are the role `agent`, and what they started is the role
+//! `program`, counted when it has ended (proc_pid_stat(5), `cutime`), as it has when a cell does.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,16 +27,16 @@ impl Probe for Cpu {
         "cpu"
     }
     fn about(&self) -> &'static str {
-        "CPU seconds of the host, and of QEMU by vcpu, iothread, main and worker threads, and of a storage server; work that the kernel does in its own threads is in the host's figure only"
+        "CPU seconds of the host, of QEMU by vcpu, iothread, main and worker threads and of a storage server, and of a container by its agent and the programs in it; work that the kernel does in its own threads is in the host's figure only"
     }
     fn figures(&self, thing: &Thing) -> Vec<Figure> {
         match thing {
-            Thing::Hypervisor(..) => vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE])],
+            Thing::Hypervisor(..) | Thing::Container(..) => vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE])],
             _ => vec![Figure::amount(BUSY, Unit::Seconds), Figure::amount(STOLEN, Unit::Seconds)],
         }
     }
     fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Processors | Thing::Hypervisor(..))
+        matches!(thing, Thing::Processors | Thing::Hypervisor(..) | Thing::Container(..))
     }
     fn way(&self) -> Way {
         Way::Files(&Cpu)
@@ -42,8 +45,10 @@ impl Probe for Cpu {
 
 impl ByFiles for Cpu {
     fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
-        let Thing::Hypervisor(_, Qemu { pid, roles, servers }) = thing else {
-            return vec![PathBuf::from("/proc/stat")];
+        let Qemu { pid, roles, servers } = match thing {
+            Thing::Hypervisor(_, qemu) => qemu,
+            Thing::Container(_, own) => return [own.first, own.agent].map(|pid| process::file(pid, "stat")).into(),
+            _ => return vec![PathBuf::from("/proc/stat")],
         };
         let mut paths = vec![process::file(pid, "stat")];
         for tid in roles.keys() {
@@ -58,6 +63,7 @@ impl ByFiles for Cpu {
         let spent = Spent { first, last };
         match thing {
             Thing::Hypervisor(_, qemu) => threads(qemu, &spent, notes),
+            Thing::Container(..) => contained(&spent),
             _ => match (spent.by(0, host_busy), spent.by(0, host_steal)) {
                 (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
                 _ => Err("/proc/stat could not be read".into()),
@@ -105,6 +111,14 @@ fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Ve
     Ok(by_role.into_iter().map(|(role, seconds)| Reading::scalar(BUSY, seconds).with(ROLE, role)).collect())
 }
 
+/// CPU seconds by role in a container.
+fn contained(spent: &Spent<'_>) -> Result<Vec<Reading>, String> {
+    let of = |seconds: fn(&str) -> Option<f64>| Some(spent.by(0, seconds)? + spent.by(1, seconds)?);
+    let (agent, program) = of(process_stat).zip(of(reaped)).ok_or("the container ended during the cell")?;
+    let role = |role: &str, seconds| Reading::scalar(BUSY, seconds).with(ROLE, role);
+    Ok(vec![role("agent", agent), role("program", program)])
+}
+
 /// The figure of seconds that processors wanted to work and their own hypervisor gave to others.
 const STOLEN: &str = "stolen-seconds";
 
@@ -122,6 +136,11 @@ fn process_stat(text: &str) -> Option<f64> {
     Stat::parse(text)?.run_seconds()
 }
 
+/// Seconds of its children that have ended.
+fn reaped(text: &str) -> Option<f64> {
+    Stat::parse(text)?.reaped_seconds()
+}
+
 /// Seconds on a CPU; `None` where the kernel does not count them.
 fn schedstat(text: &str) -> Option<f64> {
     Schedstat::parse(text).filter(Schedstat::counts).map(|s| s.run_ns as f64 * 1e-9)
@@ -131,6 +150,8 @@ fn schedstat(text: &str) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::result::{CpuUse, Seen};
+
+    use crate::guests::Processes;
 
     use super::*;
 
@@ -215,6 +236,22 @@ mod tests {
         let cpu = seen(&qemu(), at(0), at(100)).0.unwrap();
         assert!((cpu.by_role["vcpu"] - 1.0).abs() < 1e-9, "{cpu:?}");
         assert!(cpu.by_role["worker"].abs() < 1e-9, "{cpu:?}");
+    }
+
+    #[test]
+    fn a_container_is_its_agent_and_what_that_ran() {
+        let own = Processes { first: 70, agent: 71 };
+        let thing = Thing::Container("container".into(), own);
+        assert_eq!(Cpu.paths(&thing), ["/proc/70/stat", "/proc/71/stat"].map(PathBuf::from));
+        let stat = |own: u32, reaped: u32| {
+            format!("71 (vmio-agent) S 70 77 77 0 -1 4194304 300 0 0 0 {own} 0 {reaped} 5 20 0 5 0 100 1000 200\n")
+        };
+        let (cpu, notes) = seen(&thing, vec![stat(1, 0), stat(10, 100)], vec![stat(2, 10), stat(13, 250)]);
+        let cpu = cpu.unwrap();
+        assert!((cpu.by_role["agent"] - 0.04).abs() < 1e-9 && (cpu.by_role["program"] - 1.6).abs() < 1e-9, "{cpu:?}");
+        assert!(notes.is_empty());
+        let said = seen(&thing, vec![stat(1, 0), stat(1, 0)], vec![stat(1, 0), String::new()]).0.unwrap_err();
+        assert!(said.contains("container ended"), "{said}");
     }
 
     #[test]

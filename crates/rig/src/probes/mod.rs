@@ -17,7 +17,7 @@ use vmio_model::figure::{Figure, Reading};
 use vmio_model::result::Watched;
 use vmio_node::{FileSample, Node, Reader};
 
-use crate::guests::{self, Hypervisor, Role};
+use crate::guests::{self, Hypervisor, Processes, Role};
 
 pub mod cpu;
 pub mod diskstats;
@@ -110,6 +110,8 @@ pub enum Thing {
     },
     /// The hypervisor of a guest, with the guest's name in results.
     Hypervisor(String, Qemu),
+    /// A container of vmio's own, with its name in results.
+    Container(String, Processes),
 }
 
 impl Thing {
@@ -121,6 +123,7 @@ impl Thing {
             Thing::Processors => Watched::Processors,
             Thing::Others { .. } => Watched::Others,
             Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
+            Thing::Container(guest, _) => Watched::Container(guest.clone()),
         }
     }
 }
@@ -186,6 +189,7 @@ mod tests {
             Thing::Processors,
             Thing::Others { than: 7 },
             Thing::Hypervisor("qemu".into(), qemu),
+            Thing::Container("container".into(), Processes { first: 7, agent: 8 }),
         ]
     }
 

@@ -49,8 +49,9 @@ impl Setting for Mtu {
         let wanted = bytes(value).map_err(Error::Refused)?;
         // Ports before their bridge, which takes no more than the least of them; the actor's own last.
         let own = on.own_port()?;
-        let is_native = on.actor.side.is_native();
-        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, is_native)]) {
+        // A container's end is in a namespace that outlives it.
+        let stays = on.actor.side.shares_kernel();
+        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, stays)]) {
             let (before, changed) = (found(port)?, port.clone());
             let undo = move |_: &Journal| set(&changed, before);
             if on_host {

@@ -51,7 +51,7 @@ impl Setting for Offloads {
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let wanted = is_on(value).map_err(Error::Refused)?;
         let own = on.own_port()?;
-        let is_native = on.actor.side.is_native();
+        let is_native = on.actor.side.shares_kernel();
         for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, is_native)]) {
             let (before, changed) = (found(port)?, port.clone());
             let undo = move |_: &Journal| set(&changed, before);

@@ -2,7 +2,7 @@
 //! cache (`queue/read_ahead_kb`; Linux Documentation/ABI/stable/sysfs-block). What goes past the page cache
 //! (O_DIRECT) does not know it.
 //!
-//! In a guest it is that of the guest's own disk. Natively it is set on devices that are the run's own alone: a loop
+//! In a guest it is that of the guest's own disk. Natively, and in a container, it is set on devices that are the run's own alone: a loop
 //! device over a scratch file, a volume that was made for the run, or the disk that was given with `--device`. The
 //! read-ahead of a file is its file system's, on which others work too.
 
@@ -54,7 +54,7 @@ impl Setting for ReadAhead {
             return Fit::Nothing("it is a disk's, and no actor works on one: leave it out".into());
         };
         let own = || targets::find(target).is_some_and(|t| t.native_is_a_device());
-        if actor.side.is_native() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
+        if actor.side.shares_kernel() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let kib = kib(value).map_err(Error::Refused)?;
@@ -63,7 +63,7 @@ impl Setting for ReadAhead {
         let file = file_of(node.reader(), path, on.actor)?;
         let before = node.reader().read_text(&file)?;
         let write = || node.write(&file, kib.to_string().as_bytes(), None);
-        if on.actor.side.is_native() {
+        if on.actor.side.shares_kernel() {
             let change = Change::Sysfs { path: file.clone(), before };
             let ((), id) = on.journal.make(change, write)??;
             undos.on_host(move |journal| Ok(journal.undo(id)?));

@@ -55,7 +55,9 @@ pub fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
 /// The parts of the whole for each GB, in a line; empty where none was counted.
 pub fn parts(cell: &CellRow) -> String {
     let [.., roles, kernel] = cpu(cell);
-    let told = [("QEMU", roles), ("kernel threads", kernel)].into_iter().filter(|(_, text)| !text.is_empty());
+    let booted = cell.cell.actors().any(|actor| !actor.side.shares_kernel());
+    let whose = if booted { "QEMU" } else { "container" };
+    let told = [(whose, roles), ("kernel threads", kernel)].into_iter().filter(|(_, text)| !text.is_empty());
     let told: Vec<String> = told.map(|(name, text)| format!("{name}: {text}")).collect();
     if told.is_empty() { String::new() } else { format!("of it, s/GB: {}", told.join("; ")) }
 }
@@ -79,7 +81,10 @@ pub fn meaning(report: &Report<'_>) -> String {
     } else {
         ""
     };
-    let by_thread = if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}") };
+    let contained = report.summary.cells.iter().any(|row| row.cpu.role_seconds_per_gigabyte.contains_key("program"));
+    let contained = if contained { " In a container, agent is vmio's own, program what it ran there." } else { "" };
+    let by_thread =
+        if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}{contained}") };
     format!("{}: CPU time of the whole host{} {}.{by_thread}", names.join(" and "), less(report), over.join(" and "))
         + &clocks(report)
 }

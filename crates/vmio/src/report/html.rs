@@ -127,7 +127,7 @@ fn cpu(report: &Report<'_>) -> Html {
                             th.l scope="col" { "Cell" }
                             @if gigabytes { th scope="col" { "Host, s/GB" } }
                             @if requests { th scope="col" { "Host, each request" } }
-                            th.l scope="col" { "QEMU, s/GB" }
+                            th.l scope="col" { "QEMU or container, s/GB" }
                             @if kernel { th scope="col" { "Kernel threads, s/GB" } }
                         }
                     }

@@ -163,7 +163,13 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let native_only = summary.is_native_only();
     let natively =
         summary.cells.is_empty() || summary.cells.iter().any(|c| c.cell.actors().any(|a| a.side.is_native()));
-    let not_run = || if native_only { "none: native cells alone" } else { "not known: no guest ran" }.to_owned();
+    let mut sides = summary.cells.iter().flat_map(|c| c.cell.actors()).map(|a| &a.side);
+    let not_run = match native_only {
+        true => "none: native cells alone",
+        false if !summary.cells.is_empty() && sides.all(|side| side.shares_kernel()) => "none: containers alone",
+        false => "not known: no guest ran",
+    };
+    let not_run = || not_run.to_owned();
     let accel = match e.accel {
         Some(a) if e.accel_reason.is_empty() => accel(a).to_owned(),
         Some(_) => e.accel_reason.clone(),

@@ -3,7 +3,8 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::cell::{Aio, Cache, NATIVE, Options};
+use super::parts::Bare;
+use crate::cell::{Aio, CONTAINER, Cache, Options};
 use crate::study::{Disks, Matrix, Names, Paths, Sort, old};
 use crate::toml_reader::{Reader, Section};
 
@@ -20,12 +21,19 @@ impl Reader<'_> {
         // What stands under an old key is looked at all the same, so that one look finds all problems.
         let sides =
             self.entries(s, if has("sides") || !has("guests") { "sides" } else { "guests" }, &names.guests, None);
-        let native = sides.as_ref().is_some_and(|sides| sides.iter().all(|side| side == NATIVE));
-        let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, native);
+        let bare = sides.as_ref().and_then(Bare::of);
+        // Where all is native they were never refused, and mean nothing.
+        let contained = sides.iter().flatten().any(|side| side == CONTAINER);
+        let refused = bare.filter(|_| contained);
+        let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, bare);
         let shapes = self.list(s, "shapes", Some(Vec::new()), shape);
         let old_disks = !has("disks") && s.table.keys().any(|key| old::of_disks(key.get_ref()));
-        let disks = if old_disks { self.disks(s, names, native) } else { self.disks_below(s, names, native) };
-        let paths = self.paths(s, names, native);
+        let native = bare.is_some();
+        let disks = match old_disks {
+            true => self.disks(s, names, native),
+            false => self.disks_below(s, names, native, refused),
+        };
+        let paths = self.paths(s, names, native, refused);
         let machine = self.switch(s, "machine", false);
         let nodes =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 2, 1000);
@@ -78,10 +86,28 @@ impl Reader<'_> {
         }
     }
 
-    fn disks_below(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Disks> {
+    fn disks_below(
+        &mut self,
+        s: &Section<'_, '_>,
+        names: &Names,
+        native: bool,
+        refused: Option<Bare>,
+    ) -> Option<Disks> {
         let s = self.below(s, "disks")?;
         self.known_keys(&s, &["targets", "drivers", "caches", "aios", "iothreads", "options"]);
-        self.disks(&s, names, native)
+        let disks = self.disks(&s, names, native)?;
+        if let Some(bare) = refused {
+            // A study that was written out has every default in it.
+            let chosen = [
+                ("drivers", !disks.drivers.is_empty()),
+                ("caches", disks.caches != [Cache::None]),
+                ("aios", disks.aios != [Aio::Native]),
+                ("iothreads", disks.iothreads != [false]),
+                ("options", disks.options != [Options::default()]),
+            ];
+            self.of_machines_alone(&s, &chosen.map(|(key, is)| if is { key } else { "" }), bare);
+        }
+        Some(disks)
     }
 
     fn disks(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Disks> {
@@ -101,7 +127,7 @@ impl Reader<'_> {
         })
     }
 
-    fn paths(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Paths> {
+    fn paths(&mut self, s: &Section<'_, '_>, names: &Names, native: bool, refused: Option<Bare>) -> Option<Paths> {
         let s = self.below(s, "paths")?;
         self.known_keys(&s, &["networks", "peers", "nics", "vhost", "queues", "rings"]);
         let networks = self.entries(&s, "networks", &names.networks, None);
@@ -114,6 +140,17 @@ impl Reader<'_> {
         let count =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, 65_536);
         let rings = self.list(&s, "rings", Some(Vec::new()), count);
-        Some(Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues?, rings: rings? })
+        let paths =
+            Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues?, rings: rings? };
+        if let Some(bare) = refused {
+            let chosen = [
+                ("nics", !paths.nics.is_empty()),
+                ("vhost", paths.vhost.contains(&true)),
+                ("queues", !paths.queues.is_empty()),
+                ("rings", !paths.rings.is_empty()),
+            ];
+            self.of_machines_alone(&s, &chosen.map(|(key, is)| if is { key } else { "" }), bare);
+        }
+        Some(paths)
     }
 }

@@ -3,7 +3,8 @@
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::cell::{Aio, Attachment, Cache, NATIVE, Options, Shape};
+use super::parts::Bare;
+use crate::cell::{Aio, Attachment, Cache, Options, Shape};
 use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section};
@@ -31,12 +32,12 @@ impl Reader<'_> {
             ["side", "nth", "shape", "disk", "path", "machine", "cluster", "workload", "start_seconds", "seconds"];
         self.known_keys(&s, &keys);
         let side = self.one_of(&s, "side", &names.guests);
-        let native = side.as_deref() == Some(NATIVE);
+        let bare = side.as_ref().and_then(|side| Bare::of([side]));
         let nth = self.whole_if(&s, "nth", 1, 64).unwrap_or(1);
         let key = s.key("shape");
-        let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &key, native));
-        let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, native));
-        let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, native));
+        let shape = s.table.get("shape").map_or(Some(Shape::default()), |value| self.shape(value, &key, bare));
+        let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, bare));
+        let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, bare));
         let machine = self.switch(&s, "machine", false);
         let cluster = self.whole_if(&s, "cluster", 2, 1000);
         let has = |key: &str| s.table.contains_key(key);
@@ -75,11 +76,11 @@ impl Reader<'_> {
         (self.problems.len() == before).then_some(actor)
     }
 
-    fn named_disk(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<NamedDisk> {
+    fn named_disk(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedDisk> {
         self.known_keys(s, &["target", "driver", "cache", "aio", "iothread", "options"]);
         let target = self.one_of(s, "target", &names.targets);
-        if native {
-            self.of_guests_alone(s, &["driver", "cache", "aio", "iothread", "options"]);
+        if let Some(bare) = bare {
+            self.of_machines_alone(s, &["driver", "cache", "aio", "iothread", "options"], bare);
             return Some(NamedDisk { target: target?, attachment: None });
         }
         let driver = self.one_of(s, "driver", &names.drivers);
@@ -93,12 +94,12 @@ impl Reader<'_> {
         Some(NamedDisk { target: target?, attachment: Some(attachment) })
     }
 
-    fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<NamedPath> {
+    fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedPath> {
         self.known_keys(s, &["network", "peer", "nic", "vhost", "queues", "ring"]);
         let network = self.one_of(s, "network", &names.networks);
         let peer = self.one_of(s, "peer", &names.peers);
-        if native {
-            self.of_guests_alone(s, &["nic", "vhost", "queues", "ring"]);
+        if let Some(bare) = bare {
+            self.of_machines_alone(s, &["nic", "vhost", "queues", "ring"], bare);
             let (nic, vhost, queues, ring) = (None, false, None, None);
             return Some(NamedPath { network: network?, peer: peer?, nic, vhost, queues, ring });
         }

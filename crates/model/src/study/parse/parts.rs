@@ -4,9 +4,29 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MIN_MEMORY_MIB;
-use crate::cell::{DetectZeroes, Options, Shape};
+use crate::cell::{DetectZeroes, NATIVE, Options, Shape, shares_kernel};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section, hint};
+
+/// Sides that have no machine, and what is said of a key that asks for a part of one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bare(&'static str);
+
+impl Bare {
+    /// Of sides of these kinds; `None` where one of them has a machine.
+    pub(super) fn of<'a>(kinds: impl IntoIterator<Item = &'a String> + Clone) -> Option<Self> {
+        let all = |is: fn(&str) -> bool| kinds.clone().into_iter().all(|kind| is(kind));
+        if all(|kind| kind == NATIVE) {
+            Some(Self("says something of a guest, and this is native"))
+        } else if all(shares_kernel) {
+            Some(Self(
+                "says something of a guest's machine, and a container has none: it works under the host's kernel",
+            ))
+        } else {
+            None
+        }
+    }
+}
 
 impl Reader<'_> {
     /// A list of tables of this name; none where it is not there.
@@ -58,21 +78,21 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses keys that say something of a guest where there is none.
-    pub(super) fn of_guests_alone(&mut self, s: &Section<'_, '_>, keys: &[&str]) {
+    /// Refuses keys that say something of a guest's machine where there is none.
+    pub(super) fn of_machines_alone(&mut self, s: &Section<'_, '_>, keys: &[&str], bare: Bare) {
         for key in keys {
             if let Some(value) = s.table.get(*key) {
-                self.problem(&value.span(), &s.key(key), "says something of a guest, and this is native".to_owned());
+                self.problem(&value.span(), &s.key(key), bare.0.to_owned());
             }
         }
     }
 
-    /// `{ vcpus = 2, pins = [0, 1] }`; `native`: of what the host itself can be held to.
-    pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str, native: bool) -> Option<Shape> {
+    /// `{ vcpus = 2, pins = [0, 1] }`; `bare`: of what who has the host's kernel can be held to.
+    pub(super) fn shape(&mut self, item: &Spanned<DeValue<'_>>, path: &str, bare: Option<Bare>) -> Option<Shape> {
         let s = self.table(item, path, "a table like { vcpus = 2 }")?;
         let before = self.problems.len();
-        if native {
-            self.of_guests_alone(&s, &["machine", "kernel"]);
+        if let Some(bare) = bare {
+            self.of_machines_alone(&s, &["machine", "kernel"], bare);
         }
         self.known_keys(&s, &["machine", "vcpus", "memory_mib", "kernel", "pins"]);
         let machine = self.part_of_a_name(&s, "machine");

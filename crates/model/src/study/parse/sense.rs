@@ -118,12 +118,12 @@ impl Reader<'_> {
     }
 }
 
-/// Whether it is a guest without a device for its disk or path.
+/// Whether it is a guest with a machine and without a device for its disk or path.
 fn sees_nothing(actor: &Actor) -> bool {
     let device = match &actor.subject {
         Subject::Disk { attachment, .. } => attachment.is_some(),
         Subject::Path { nic, .. } => nic.is_some(),
         Subject::Machine | Subject::Cluster { .. } => true,
     };
-    !actor.side.is_native() && !device
+    !actor.side.shares_kernel() && !device
 }

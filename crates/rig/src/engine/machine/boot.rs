@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Attachment, Cell, Side};
+use vmio_node::linux::process::Status;
 
 use super::{Machine, net};
-use crate::disks::drivers;
 use crate::disks::targets::State;
+use crate::disks::{Storage, drivers};
 use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use crate::limits::OOM_SCORE_ADJ;
 use crate::probes::Qemu;
@@ -17,8 +18,18 @@ use crate::probes::Qemu;
 /// How long a guest may take to boot: ten times what emulation takes here.
 const BOOT_LIMIT: Duration = Duration::from_secs(60);
 
-/// A way to see a target.
-pub(super) type Way = (String, Attachment);
+/// A way to see a target: by a device, or as it is.
+pub(super) type Way = (String, Option<Attachment>);
+
+/// What a container is held to, and the processors that it may use as its own kernel says: keys of what is read back.
+const HELD: &str = "held";
+const PROCESSORS: &str = "processors";
+
+/// The processors that the processes of a guest may use.
+fn processors(guest: &dyn Guest) -> anyhow::Result<Option<String>> {
+    let cpus = Status::of(guest.node().reader(), "self")?.cpus();
+    Ok(cpus.map(|cpus| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")))
+}
 
 /// A guest and which of its disks serves which target and attachment.
 pub(super) struct Running {
@@ -34,10 +45,11 @@ pub(super) fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<Way>> {
     let mut all: BTreeMap<Side, Vec<Way>> = BTreeMap::new();
     for actor in cells.iter().flat_map(Cell::actors).filter(|a| !a.side.is_native()) {
         let ways = all.entry(actor.side.clone()).or_default();
-        if let Some(way) = actor.target().map(str::to_owned).zip(actor.attachment().cloned())
-            && !ways.contains(&way)
-        {
-            ways.push(way);
+        if let Some(target) = actor.target() {
+            let way = (target.to_owned(), actor.attachment().cloned());
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
         }
     }
     all
@@ -85,8 +97,17 @@ impl Machine<'_> {
         let pins = side.shape.pins.clone();
         let mut spec = GuestSpec { pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
         let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
+        let mut held = BTreeMap::new();
         for (target, attachment) in ways {
             let id = format!("d{}", spec.disks.len());
+            let Some(attachment) = attachment else {
+                let native =
+                    self.targets.get(target).with_context(|| format!("target {target} is not there"))?.native();
+                let storage = Storage::File(native.to_owned());
+                spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: None });
+                disks.insert((target.clone(), None), id);
+                continue;
+            };
             let asked = attachment.clone();
             // A disk's first image is written out here.
             let (storage, servers) = self.on_target(target, move |t| {
@@ -96,7 +117,7 @@ impl Machine<'_> {
             let storage = storage?;
             // One disk that QEMU would refuse costs its own cells, not the guest.
             if let Some(Err(why)) = drivers::find(&attachment.driver).map(|d| d.fits_storage(attachment, &storage)) {
-                without.insert((target.clone(), attachment.clone()), why);
+                without.insert((target.clone(), Some(attachment.clone())), why);
                 continue;
             }
             // What serves a disk in QEMU's place is held like QEMU.
@@ -108,10 +129,22 @@ impl Machine<'_> {
                 }
             }
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
-            disks.insert((target.clone(), attachment.clone()), id);
+            disks.insert((target.clone(), Some(attachment.clone())), id);
         }
         let nics = net::of_guest(&self.paths, side);
         spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
+        let (cgroup_procs, enter) = match side.shares_kernel() {
+            true => {
+                let limits = self.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
+                let limits = limits.as_ref().map_err(|why| anyhow::anyhow!("{side} has no control group: {why}"))?;
+                held.insert(HELD.to_owned(), limits.describe().to_owned());
+                (limits.procs_files(), net::of_container(&self.paths, side))
+            }
+            false => {
+                let procs = self.qemu_limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default();
+                (procs, if spec.nics.is_empty() { Vec::new() } else { self.host_end() })
+            }
+        };
         let ctx = LaunchCtx {
             node: self.local.clone(),
             journal: self.journal.clone(),
@@ -121,9 +154,9 @@ impl Machine<'_> {
             accel: None,
             boot_limit: BOOT_LIMIT,
             oom_score_adj: OOM_SCORE_ADJ,
-            cgroup_procs: self.qemu_limits.as_ref().map(|l| l.procs_files().to_vec()).unwrap_or_default(),
+            cgroup_procs,
             progress: self.progress,
-            enter: if spec.nics.is_empty() { Vec::new() } else { self.host_end() },
+            enter,
         };
         let guest = entry.launch(&ctx, &spec)?;
         // What the guest said until then tells why its network is not there.
@@ -131,8 +164,18 @@ impl Machine<'_> {
         for (at, found) in addressed {
             self.store.add_effective(self.run, &at, &found)?;
         }
+        if guest.processes().is_some() {
+            held.extend(processors(&*guest)?.map(|cpus| (PROCESSORS.to_owned(), cpus)));
+            self.store.add_effective(self.run, &side.to_string(), &held)?;
+        }
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
+            let Some(attachment) = attachment else {
+                let found =
+                    super::prepare::read_ahead(guest.node().reader(), &guest.disk_path(id)?).into_iter().collect();
+                self.store.add_effective(self.run, &format!("{target}/{side}"), &found)?;
+                continue;
+            };
             let mut found = effective.get(id).cloned().unwrap_or_default();
             if let Some(driver) = drivers::find(&attachment.driver) {
                 driver
@@ -147,7 +190,9 @@ impl Machine<'_> {
             self.environment.accel = Some(accelerator.accel);
             self.environment.accel_reason = accelerator.reason.clone();
         }
-        self.environment.guest_kernel = self.image.as_ref().map(|i| i.kernel_release.clone());
+        if !side.shares_kernel() {
+            self.environment.guest_kernel = self.image.as_ref().map(|i| i.kernel_release.clone());
+        }
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
         Ok(Running { guest, disks, without, qemu })
@@ -157,7 +202,7 @@ impl Machine<'_> {
     /// Returns the bytes that were written for it.
     pub(super) fn exchange(&mut self, actor: &Actor, state: State) -> anyhow::Result<u64> {
         let Some((target, attachment)) = actor.target().zip(actor.attachment()) else { return Ok(0) };
-        let way = (target.to_owned(), attachment.clone());
+        let way = (target.to_owned(), Some(attachment.clone()));
         // Without a guest or a disk the cell says so itself.
         if !self.guests.get(&actor.side).is_some_and(|running| running.disks.contains_key(&way)) {
             return Ok(0);

@@ -109,7 +109,9 @@ pub struct Machine<'a> {
 pub fn qemu_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, u64) {
     let memory = |side: &Side| u64::from(study.guest.of(side).memory_mib) + QEMU_OWN_MIB;
     match gentle {
-        true => (1, boot::sides(&study.cells()).keys().map(memory).sum::<u64>() * MIB),
+        true => {
+            (1, boot::sides(&study.cells()).keys().filter(|side| !side.shares_kernel()).map(memory).sum::<u64>() * MIB)
+        }
         false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),
     }
 }
@@ -129,7 +131,7 @@ impl Machine<'_> {
     /// Puts QEMU into a control group of its own. Unless the run is gentle it has all of the host:
     /// a guest of the user's would have it too.
     fn hold_qemu(&mut self, cores: u32, memory_bytes: u64) {
-        if self.sides.is_empty() {
+        if self.sides.keys().all(Side::shares_kernel) {
             return;
         }
         if let Some(old) = self.qemu_limits.take() {

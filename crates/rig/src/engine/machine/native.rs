@@ -1,4 +1,4 @@
-//! What native actors are held to: each side has a control group of its own, with what its guest has.
+//! What native actors and containers are held to: each side has a control group of its own, with what its guest has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,18 @@ use vmio_node::{Journal, Node, Reader};
 
 use crate::limits::{self, Limits, Share};
 
-/// The native sides of a run, each with its group or why it has none.
+/// The native sides and the containers of a run, each with its group or why it has none.
 pub(super) type Natives = BTreeMap<Side, Result<Limits, String>>;
 
-/// The native sides of cells, with what they are held to. The plain one is there in any case: what is written and
+/// The native sides and containers of cells, with what they are held to. The plain one is there in any case: what is written and
 /// probed beside the cells runs on it. Those that work at the same time are on different processors as far as there are
 /// enough; who has none to choose from comes first.
 fn shares(study: &Study, cells: &[Cell], reader: &dyn Reader) -> BTreeMap<Side, Share> {
     let plain = Side::native();
     let mut beside: BTreeMap<&Side, BTreeSet<&Side>> = BTreeMap::from([(&plain, BTreeSet::new())]);
     for cell in cells {
-        let at_once: BTreeSet<&Side> = cell.actors().map(|actor| &actor.side).filter(|side| side.is_native()).collect();
+        let at_once: BTreeSet<&Side> =
+            cell.actors().map(|actor| &actor.side).filter(|side| side.shares_kernel()).collect();
         for side in &at_once {
             beside.entry(side).or_default().extend(at_once.iter().filter(|other| *other != side));
         }

@@ -1,6 +1,7 @@
 //! The paths that cells work over: each built once, before the first guest is booted that is plugged into it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
@@ -53,17 +54,37 @@ pub(super) fn build(
     }
     let host = Namespace::make(node)?;
     let mut paths: BTreeMap<PathKey, NetPath> = BTreeMap::new();
+    // A container has one network, whatever paths lead there.
+    let mut inner: BTreeMap<Side, Arc<Namespace>> = BTreeMap::new();
     for (number, key) in keys.into_iter().enumerate() {
         let network = nets::find(&key.network).with_context(|| format!("no network {}", key.network))?;
         let number = u8::try_from(number).with_context(|| format!("a run has {MOST_PATHS} paths at most"))?;
         let guest = key.nic.as_ref().map(|nic| nic.queues.unwrap_or(1));
         let of_same = || paths.iter().find(|(other, _)| other.network == key.network).map(|(_, path)| path);
         let first = if network.is_shared() { of_same() } else { None };
-        let ctx = NetCtx { node, host: &host, number, guest, first };
+        let actor = match (guest, key.side.is_native()) {
+            (None, false) => match inner.get(&key.side) {
+                Some(namespace) => Some(Arc::clone(namespace)),
+                None => {
+                    let namespace = Arc::new(Namespace::make(node)?);
+                    inner.insert(key.side.clone(), Arc::clone(&namespace));
+                    Some(namespace)
+                }
+            },
+            _ => None,
+        };
+        let ctx = NetCtx { node, host: &host, number, guest, actor: actor.as_ref(), first };
         let path = network.build(&ctx).with_context(|| format!("cannot build a path of {}", key.network))?;
         paths.insert(key, path);
     }
     Ok((Some(host), paths))
+}
+
+/// What goes before a container's command so that it is in the network that its paths lead to; nothing where there are
+/// none.
+pub(super) fn of_container(paths: &BTreeMap<PathKey, NetPath>, side: &Side) -> Vec<String> {
+    let mut mine = paths.iter().filter(|(key, _)| key.side == *side);
+    mine.find_map(|(_, path)| path.native.as_ref()).map(|end| end.enter.clone()).unwrap_or_default()
 }
 
 /// A device of a guest, and where its end is.

@@ -74,7 +74,7 @@ impl<'a> Machine<'a> {
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
         let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = boot::sides(&cells);
-        let image = match sides.is_empty() {
+        let image = match sides.keys().all(Side::shares_kernel) {
             true => None,
             false => {
                 let image = Image::with_kernel(parts.kernel, &*local, &parts.state_dir, progress);

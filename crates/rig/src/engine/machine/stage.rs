@@ -69,7 +69,7 @@ impl Machine<'_> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
         let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
-        if let (false, Some(image)) = (actor.side.is_native(), &self.image)
+        if let (false, Some(image)) = (actor.side.shares_kernel(), &self.image)
             && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
         {
             return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
@@ -101,7 +101,7 @@ impl Machine<'_> {
         let own = || if traits.writes { self.span_of(&actor.workload) } else { u64::MAX };
         let most = most.unwrap_or_else(own);
         let prepared = self.targets.get(target).with_context(|| format!("target {target} is not there"))?;
-        let native = actor.side.is_native();
+        let native = actor.side.shares_kernel();
         let span = Span { bytes: most.min(prepared.bytes()), memory_bytes: self.memory_bytes(actor), gentle };
         let allocates = if native { prepared.native_allocates() } else { prepared.allocates() };
         let path = prepared.native().to_owned();
@@ -109,15 +109,15 @@ impl Machine<'_> {
         let mut subjects = self.watched(actor, servers)?;
         let backing = self.backings.get(target).cloned();
         subjects.extend(backing.map(|b| Subject::here(self.local.clone(), Thing::Disk(b))));
-        let (end, named) = match actor.attachment() {
-            None => {
+        let (end, named) = match (actor.attachment(), actor.side.is_native()) {
+            (_, true) => {
                 // What is opened by its descriptor has its name in the result.
                 let named = (path.display().to_string(), held::shown(&path).display().to_string());
                 (End { at: At::Path(path), ..self.end(actor)? }, Some(named))
             }
-            Some(attachment) => {
+            (attachment, false) => {
                 let running = self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?;
-                let way = (target.to_owned(), attachment.clone());
+                let way = (target.to_owned(), attachment.cloned());
                 if let Some(why) = running.without.get(&way) {
                     return Err(Impossible(why.clone()).into());
                 }
@@ -125,7 +125,8 @@ impl Machine<'_> {
                 let id = running.disks.get(&way).with_context(no_disk)?;
                 let path = running.guest.disk_path(id)?;
                 // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
-                if workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
+                let own_disk = attachment.is_some();
+                if own_disk && workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
                     subjects.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
                 }
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
@@ -174,7 +175,13 @@ impl Machine<'_> {
         let theirs = path.peers.get(peer).with_context(|| format!("{network} has no end {peer}"))?;
         let mut own = self.end(actor)?;
         match (&path.native, &path.plug) {
-            (Some(end), _) => (own.enter, own.at) = (end.enter.clone(), At::Address(end.address)),
+            (Some(end), _) => {
+                own.at = At::Address(end.address);
+                // A container is there already.
+                if actor.side.is_native() {
+                    own.enter = end.enter.clone();
+                }
+            }
             (None, Some(plug)) => own.at = At::Address(plug.address),
             (None, None) => anyhow::bail!("the path for {} has no end of its own", actor.key()),
         }
@@ -230,14 +237,18 @@ impl Machine<'_> {
         Ok(End { node, at: At::Nothing, enter: Vec::new(), exec_base })
     }
 
-    /// What is watched of whoever works: the host's processors, and a guest's hypervisor.
+    /// What is watched of whoever works: the host's processors, and a guest's hypervisor or a container's processes.
     fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
         let mut all = [Thing::Processors, Thing::Others { than: std::process::id() }]
             .map(|thing| Subject::here(self.local.clone(), thing))
             .to_vec();
-        if let Some(qemu) = self.guests.get(&actor.side).and_then(|running| running.qemu.clone()) {
-            let thing = Thing::Hypervisor(actor.side.to_string(), Qemu { servers, ..qemu });
+        let (running, side) = (self.guests.get(&actor.side), actor.side.to_string());
+        if let Some(qemu) = running.and_then(|running| running.qemu.clone()) {
+            let thing = Thing::Hypervisor(side.clone(), Qemu { servers, ..qemu });
             all.push(Subject::here(self.local.clone(), thing));
+        }
+        if let Some(processes) = running.and_then(|running| running.guest.processes()) {
+            all.push(Subject::here(self.local.clone(), Thing::Container(side, processes)));
         }
         Ok(all)
     }

@@ -135,7 +135,7 @@ impl Held {
         let cells = study.cells_but(&Skipped::keys(skipped));
         Self {
             native: machine::natives_forecast(study, &cells, local.reader()),
-            qemu: (!study.is_native_only()).then(qemu),
+            qemu: (!study.boots_nothing()).then(qemu),
         }
     }
 }
@@ -198,7 +198,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.
 fn kernel_of(study: &Study, kernel: OwnKernel) -> anyhow::Result<(OwnKernel, String)> {
-    if study.is_native_only() {
+    if study.boots_nothing() {
         let why = format!("the study {} boots no guest, and a kernel is named for one", study.name);
         return Err(Failure::new(Exit::Usage, why).help("drop --guest-kernel and --guest-modules").into());
     }

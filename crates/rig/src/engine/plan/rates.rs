@@ -69,7 +69,7 @@ pub(super) fn beside(local: &dyn Node, study: &Study, state: &Path, backing: &Ba
         return 0;
     }
     let built = std::fs::read_dir(state.join("images")).is_ok_and(|mut images| images.next().is_some());
-    STORE_BYTES + if study.is_native_only() || built { 0 } else { IMAGE_BYTES }
+    STORE_BYTES + if study.boots_nothing() || built { 0 } else { IMAGE_BYTES }
 }
 
 /// The same from the last run on the same backing device, where there is one.

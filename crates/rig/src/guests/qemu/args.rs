@@ -71,8 +71,6 @@ pub struct PlannedDisk<'a> {
 /// The files of a running guest.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// Directory of all of them.
-    pub dir: PathBuf,
     /// Our monitor.
     pub qmp: PathBuf,
     /// The monitor for whoever watches.
@@ -89,7 +87,6 @@ impl Paths {
     /// The files in a directory.
     pub fn below(dir: &Path) -> Self {
         Self {
-            dir: dir.to_owned(),
             qmp: dir.join("qmp"),
             watch: dir.join("watch"),
             agent: dir.join("agent"),

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use vmio_model::result::Accel;
 use vmio_node::qmp::Qmp;
-use vmio_node::{ChangeId, End, Exec, Journal, Node, Output, Reader, Remote, machine};
+use vmio_node::{End, Exec, Node, Output, Reader, Remote, machine};
 
+use super::super::directory::{self, Directory};
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{
     MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, nic_id, serial,
@@ -31,8 +32,6 @@ const DISK_LIMIT: Duration = Duration::from_secs(15);
 const LOOK_LIMIT: Duration = Duration::from_secs(45);
 /// How long QEMU may take to close its disks and end.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// `sun_path` of unix(7), without the final zero.
-const SOCKET_PATH: usize = 107;
 const POLL: Duration = Duration::from_millis(10);
 
 /// A guest that answers.
@@ -58,8 +57,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let qemu = find_qemu(ctx.node.reader())?;
     let paths = Paths::below(&ctx.run_dir.join(&spec.name));
     let plan = plan(ctx, image, spec, accel, &paths, &qemu)?;
-    fs::create_dir_all(ctx.run_dir).map_err(file_error("make", ctx.run_dir))?;
-    let directory = Directory { change: ctx.journal.scratch_dir(&paths.dir)?, journal: Arc::clone(&ctx.journal) };
+    let directory = Directory::make(ctx, &spec.name)?;
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.driver.guest_modules()).copied().collect();
     modules.extend(plan.nics.iter().flat_map(|n| n.model.guest_modules()));
     modules.sort_unstable();
@@ -124,16 +122,8 @@ fn plan<'a>(
     qemu: &Path,
 ) -> Result<Plan<'a>> {
     let wrong = |reason: String| Error::Spec { guest: spec.name.clone(), reason };
-    if spec.name.is_empty() || !spec.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
-        return Err(wrong("a guest's name consists of letters, digits and `-`".into()));
-    }
-    if paths.watch.as_os_str().len() > SOCKET_PATH {
-        let length = paths.watch.as_os_str().len();
-        return Err(wrong(format!(
-            "the path of its sockets, {}, has {length} bytes and may have {SOCKET_PATH}: choose a shorter run directory",
-            paths.watch.display()
-        )));
-    }
+    directory::fits_a_name(&spec.name)?;
+    directory::fits_a_socket(&spec.name, &paths.watch)?;
     let (disks, nics) = (spec.disks.len(), spec.nics.len());
     if disks + nics > MOST_DEVICES {
         let all = format!("{disks} disks and {nics} network devices");
@@ -261,19 +251,6 @@ impl Booted {
         drop(self.node);
         self.process.process.lock().wait(Some(END_LIMIT))?;
         Ok(())
-    }
-}
-
-/// The directory of a guest, taken away when it goes out of scope.
-struct Directory {
-    journal: Arc<Journal>,
-    change: ChangeId,
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // What cannot be undone stays in the journal, and its owner tells it.
-        let _ = self.journal.undo(self.change);
     }
 }
 

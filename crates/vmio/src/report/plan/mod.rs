@@ -78,13 +78,13 @@ pub fn text(plan: &Planned) -> String {
         let guests = count(guests as usize, "guest cell");
         let cells = format!("{native}{guests}, each {times} times, over at least {boots}");
         row("cells", cells);
-        row(
-            "guests on",
-            match &plan.accelerator {
-                Some(known) => known.reason.clone(),
-                None => "KVM if a short real boot proves it, else software emulation (the report says which)".into(),
-            },
-        );
+        let known = plan.accelerator.as_ref().map(|known| known.reason.clone());
+        let not_known =
+            || "KVM if a short real boot proves it, else software emulation (the report says which)".to_owned();
+        match plan.study.boots_nothing() {
+            true => row("guests", "containers alone: no image, and nothing is emulated".into()),
+            false => row("guests on", known.unwrap_or_else(not_known)),
+        }
     }
     if let Some((kernel, release)) = &plan.kernel {
         let modules =
@@ -241,12 +241,17 @@ fn unseen_latency(what_follows: &str, unseen: &Unseen, row: &mut dyn FnMut(&str,
     }
 }
 
+/// Who works over a path with no device of a guest's.
+const NATIVELY: &str = "natively";
+const CONTAINED: &str = "a container";
+
 /// The networks that cells work over, each with who does: `bridge: guests by virtio-net, e1000`, `veth: natively`.
 fn networks(cells: &[Cell]) -> Vec<String> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for actor in cells.iter().flat_map(Cell::actors) {
         let Subject::Path { network, .. } = &actor.subject else { continue };
-        let who = actor.subject.seen_by().unwrap_or_else(|| "natively".to_owned());
+        let own = if actor.side.is_native() { NATIVELY } else { CONTAINED };
+        let who = actor.subject.seen_by().unwrap_or_else(|| own.to_owned());
         match all.iter_mut().find(|(name, _)| name == network) {
             Some((_, seen)) if !seen.contains(&who) => seen.push(who),
             Some(_) => {}
@@ -254,10 +259,12 @@ fn networks(cells: &[Cell]) -> Vec<String> {
         }
     }
     let told = |(network, who): &(&str, Vec<String>)| {
-        let guests: Vec<&str> = who.iter().map(String::as_str).filter(|who| *who != "natively").collect();
+        let guests: Vec<&str> =
+            who.iter().map(String::as_str).filter(|who| ![NATIVELY, CONTAINED].contains(who)).collect();
         let guests = (!guests.is_empty()).then(|| format!("guests by {}", guests.join(", ")));
-        let natively = who.iter().any(|who| who == "natively").then(|| "natively".to_owned());
-        format!("{network}: {}", guests.into_iter().chain(natively).collect::<Vec<_>>().join(" and "))
+        let others =
+            [CONTAINED, NATIVELY].into_iter().filter(|word| who.iter().any(|who| who == word)).map(str::to_owned);
+        format!("{network}: {}", guests.into_iter().chain(others).collect::<Vec<_>>().join(" and "))
     };
     all.iter().map(told).collect()
 }

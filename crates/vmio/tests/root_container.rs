@@ -1,0 +1,144 @@
+//! Containers that vmio starts: cells on disks, networks and the processor beside the host itself, what they are held to,
+//! and that nothing is left of them.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::Signal;
+use vmio_model::result::Watched;
+
+use crate::help::bed::{Bed, fixture, signal};
+
+/// The process of vmio's that is the first in a container of this bed, as the host numbers it; and the agent.
+fn inside(bed: &Bed) -> Option<(u32, u32)> {
+    let first = bed.processes("--container").into_iter().find_map(|(outer, _)| child_of(outer))?;
+    Some((first, child_of(first)?))
+}
+
+fn child_of(parent: u32) -> Option<u32> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == format!("PPid:\t{parent}"))
+    };
+    pids.into_iter().find(is_child)
+}
+
+fn runs(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+#[test]
+#[ignore = "root"]
+fn a_container_works_on_disks_networks_and_the_processor_beside_the_host() {
+    let bed = Bed::new();
+    let mut command = bed.command(&["study", "run"]);
+    bed.finish(command.arg(fixture("container.toml")).args(["--yes", "--no-gentle"])).with(0);
+    bed.is_clean();
+    let run = bed.last().unwrap();
+    assert_eq!((run.samples.len(), run.skipped.as_slice()), (24, [].as_slice()), "twelve cells, two rounds");
+    let limits = &run.environment.native_limits;
+    assert!(limits.contains("container: cgroup") && limits.contains("memory 256 MiB"), "{limits}");
+    assert_eq!((run.environment.qemu_limits, run.environment.guest_kernel), (None, None), "nothing is booted");
+    // As the container's own kernel says.
+    let held = &run.effective["container"];
+    assert_eq!(held["processors"].split(',').count(), 1, "{held:?}");
+    for sample in run.samples.iter().filter(|s| !s.cell.is_native()) {
+        assert!(sample.cell.attachment().is_none() && sample.cell.lead.nic().is_none());
+        let own = sample.seen.iter().find(|seen| seen.watched == Watched::Container("container".into())).unwrap();
+        assert!(!own.figures.is_empty(), "{}", sample.cell.key());
+        let cpu = sample.cpu();
+        assert!(cpu.by_role["program"] > 0.0, "{}: {cpu:?}", sample.cell.key());
+    }
+    // A disk that is a device has the host's read-ahead: it is the same one.
+    let read_ahead = |at: &str| run.effective[at].get("read_ahead_kib").cloned();
+    assert_eq!(read_ahead("device/container"), read_ahead("device/native"));
+}
+
+#[test]
+#[ignore = "root"]
+fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
+    let bed = Bed::new();
+    // One disk, and nothing else, for long enough.
+    let own = tempfile::tempdir().unwrap();
+    let study = own.path().join("container.toml");
+    let whole = fs::read_to_string(fixture("container.toml")).unwrap();
+    let mut parts = whole.split("[[");
+    let short = format!("{}[[{}", parts.next().unwrap(), parts.next().unwrap());
+    let short = short.replace("[\"device\", \"sparse\"]", "[\"sparse\"]").replace("seconds = 0.3", "seconds = 2.0");
+    fs::write(&study, short).unwrap();
+    let mut command = bed.command(&["study", "run"]);
+    let mut child = bed.spawn(command.arg(&study).args(["--yes", "--no-gentle"]));
+    assert!(bed.wait_for(&mut child, || bed.samples() > 0 && inside(&bed).is_some()), "it ended before");
+    let (first, agent) = inside(&bed).unwrap();
+    for kind in ["net", "mnt", "pid", "uts", "ipc"] {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
+        assert_ne!(of(&agent.to_string()), of("self"), "{kind}");
+    }
+    let status = text(&format!("/proc/{first}/status"));
+    assert!(status.lines().any(|line| line.starts_with("NSpid:") && line.ends_with("\t1")), "{status}");
+    // The host's files cannot be written to, and what can be is not the host's.
+    let root = format!("/proc/{agent}/root");
+    assert!(fs::write(format!("{root}/etc/vmio-was-here"), "x").is_err());
+    fs::write(format!("{root}/tmp/vmio-was-here"), "x").unwrap();
+    assert!(!Path::new("/tmp/vmio-was-here").exists() && !Path::new("/etc/vmio-was-here").exists());
+    assert_eq!(text(&format!("{root}/proc/1/comm")), text(&format!("/proc/{first}/comm")));
+    // The control group is in force: one processor, and no more memory than its own.
+    let groups = text(&format!("/proc/{agent}/cgroup"));
+    let group = groups.lines().find(|l| l.contains("/vmio-")).unwrap().rsplit(':').next().unwrap();
+    let cpus = text(&format!("/proc/{agent}/status"));
+    let cpus = cpus.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:\t")).unwrap();
+    assert!(cpus.parse::<u32>().is_ok(), "one of them: {cpus}");
+    let limit = ["memory/NAME/memory.limit_in_bytes", "NAME/memory.max"].map(|file| {
+        text(
+            &Path::new("/sys/fs/cgroup")
+                .join(file.replace("/NAME", group).replace("NAME", &group[1..]))
+                .display()
+                .to_string(),
+        )
+    });
+    assert!(limit.iter().any(|found| found.trim() == (256 << 20).to_string()), "{limit:?} of {groups}");
+    // Scan tells it as vmio's own: it is not in the list unless all are asked for.
+    let name = |ended: &str| ended.contains("\"kind\":\"container\"") || ended.contains("\"kind\": \"container\"");
+    let scan = |args: &[&str]| bed.finish(&mut bed.command(args)).out;
+    assert!(name(&scan(&["scan", "--json", "--all"])) && !name(&scan(&["scan", "--json"])));
+    signal(child.id(), Signal::KILL);
+    child.wait().unwrap();
+    for _ in 0..500 {
+        if !runs(first) && !runs(agent) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(!runs(first) && !runs(agent), "the warden ends them");
+    // The next start does the rest, and goes on.
+    bed.finish(bed.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"])).with(0);
+    bed.is_clean();
+    assert_eq!(bed.samples(), 4, "two cells, two rounds");
+}
+
+#[test]
+#[ignore = "root"]
+fn what_a_container_has_no_part_of_is_refused_where_it_is_written() {
+    let bed = Bed::new();
+    let own = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(fixture("container.toml")).unwrap();
+    let with = |line: &str| {
+        let file = own.path().join("bad.toml");
+        fs::write(&file, text.replacen("disks.targets", &format!("{line}\ndisks.targets"), 1)).unwrap();
+        let ended = bed.finish(&mut bed.command(&["study", "run", file.to_str().unwrap(), "--dry-run"]));
+        ended.with(2)
+    };
+    let at = text.lines().position(|line| line.starts_with("disks.targets")).unwrap() + 1;
+    let (driver, cache) =
+        (format!("bad.toml:{at}: matrix.disks.drivers"), format!("bad.toml:{at}: matrix.disks.caches"));
+    with("disks.drivers = [\"virtio-blk\"]").says(&[&driver, "a container has none"]);
+    with("disks.caches = [\"writeback\"]").says(&[&cache, "a container has none"]);
+    let kernel = format!("bad.toml:{at}: matrix.shapes.kernel");
+    with("shapes = [{ kernel = \"6.1\" }]").says(&[&kernel, "a container has none"]);
+}
