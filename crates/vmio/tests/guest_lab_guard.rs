@@ -61,7 +61,12 @@ impl Said {
             let near = |(who, share): &(&str, f64)| (rates.get(*who).unwrap_or(&0.0) / share - 1.0).abs() < NEAR;
             all < 1.04 * CAPACITY && SHARES.iter().all(near)
         };
-        assert!(windows.iter().any(near), "{windows:.3?} Mbit/s, where {SHARES:?} are their own");
+        let asked = || {
+            let said =
+                ["at-first", "at-last", "classes"].map(|key| self.0.get(key).map_or(String::new(), |s| s.join("\n")));
+            said.join("\n\n").replace('|', "\n")
+        };
+        assert!(windows.iter().any(near), "{windows:.3?} Mbit/s, where {SHARES:?} are their own\n{}", asked());
     }
 }
 
