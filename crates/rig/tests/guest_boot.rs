@@ -50,8 +50,13 @@ fn one_guest_serves_several_set_ups_on_the_same_storage() {
         // Each has a word of its own for that.
         let said = ["--version", "version", "-V"].iter().find_map(|word| {
             let output = guest.node().exec(&Exec::new(program).args([*word])).unwrap();
-            output.ok().then(|| output.out())
+            output.ok().then(|| output.out()).filter(|said| !said.trim().is_empty())
         });
+        // A shell and netcat tell none; that they run is seen where a workload uses them.
+        if ["sh", "nc.openbsd"].contains(&program.as_str()) {
+            assert_eq!((said, version.as_str()), (None, "it tells no version"), "{program}");
+            continue;
+        }
         let said = said.unwrap_or_else(|| panic!("{program} says no version"));
         // ip also names a library that it looks for when it runs, and does without.
         let own = version.split(", libbpf").next().unwrap();
