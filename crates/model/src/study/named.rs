@@ -122,8 +122,11 @@ impl From<&Actor> for NamedActor {
         match subject.clone() {
             Subject::Disk { target, attachment } => named.disk = Some(NamedDisk { target, attachment }),
             Subject::Path { network, peer, nic } => {
-                let Nic { model, vhost, queues, ring } = nic.clone().unwrap_or_else(|| Nic::new(""));
-                named.path = Some(NamedPath { network, peer, nic: nic.map(|_| model), vhost, queues, ring });
+                let (nic, vhost, queues, ring) = match nic {
+                    Some(Nic { model, vhost, queues, ring }) => (Some(model), vhost, queues, ring),
+                    None => (None, false, None, None),
+                };
+                named.path = Some(NamedPath { network, peer, nic, vhost, queues, ring });
             }
             Subject::Machine => named.machine = true,
             Subject::Cluster { nodes } => named.cluster = Some(nodes),

@@ -14,6 +14,9 @@ use vmio_node::qmp::Qmp;
 
 use super::{Error, Result};
 
+/// Where devices with an id are in QEMU's object tree.
+pub(super) const PERIPHERAL: &str = "/machine/peripheral/";
+
 /// A thread of the hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
@@ -34,7 +37,7 @@ pub struct Hypervisor {
     pub monitor: PathBuf,
     /// Memory of the guest in MiB.
     pub memory_mib: u32,
-    /// Disk id, or tap -> id of its device in the hypervisor (`/machine/peripheral/ID` in QEMU).
+    /// Disk id, or tap -> id of its device in the hypervisor ([`PERIPHERAL`] in QEMU).
     pub devices: BTreeMap<String, String>,
     known: BTreeMap<u32, Role>,
 }
@@ -67,7 +70,7 @@ impl Hypervisor {
     pub fn property(&self, of: &str, property: &str) -> Option<Value> {
         let device = self.devices.get(of)?;
         let stream = UnixStream::connect(&self.monitor).ok()?;
-        Qmp::over(of, stream).ok()?.property(&format!("/machine/peripheral/{device}"), property)
+        Qmp::over(of, stream).ok()?.property(&format!("{PERIPHERAL}{device}"), property)
     }
 
     /// Its threads now, by thread id. Pool threads come and go, so ask again for each sample.

@@ -2,11 +2,11 @@
 //! and on all between them. They are in namespaces of vmio's own and in its guests, so nothing of the host is
 //! changed: they are set back for the cells to come, and go with their owner.
 
-use vmio_model::cell::{Actor, Subject};
-use vmio_node::Journal;
+use vmio_model::cell::Actor;
 
+use super::ports::{OfPorts, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::{self, Port};
+use crate::nets::Port;
 use crate::nics;
 
 /// Entry `mtu`.
@@ -31,41 +31,17 @@ impl Setting for Mtu {
         |text| bytes(text).map(|n| n.to_string())
     }
     fn fits(&self, value: &str, actor: &Actor) -> Fit {
-        match &actor.subject {
-            Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
-                Fit::Refused(format!("{network} has no wire whose packets could be larger: use another network"))
+        let card = actor.nic().and_then(|nic| nics::find(&nic.model));
+        match (over_a_wire(actor, "it is", "could be larger"), card, bytes(value)) {
+            (Fit::Sets, Some(card), Ok(wanted)) if wanted > card.most_mtu_bytes() => {
+                Fit::Refused(format!("{} takes packets of {} bytes at most", card.name(), card.most_mtu_bytes()))
             }
-            Subject::Path { nic: Some(nic), .. } => match (nics::find(&nic.model), bytes(value)) {
-                (Some(card), Ok(wanted)) if wanted > card.most_mtu_bytes() => {
-                    Fit::Refused(format!("{} takes packets of {} bytes at most", nic.model, card.most_mtu_bytes()))
-                }
-                _ => Fit::Sets,
-            },
-            Subject::Path { .. } => Fit::Sets,
-            _ => Fit::Nothing("it is a path's, and no actor works over one: leave it out".into()),
+            (fit, ..) => fit,
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let wanted = bytes(value).map_err(Error::Refused)?;
-        // Ports before their bridge, which takes no more than the least of them; the actor's own last.
-        let own = on.own_port()?;
-        // A container's end is in a namespace that outlives it.
-        let stays = on.actor.side.shares_kernel();
-        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, stays)]) {
-            let (before, changed) = (found(port)?, port.clone());
-            let undo = move |_: &Journal| set(&changed, before);
-            if on_host {
-                undos.on_host(undo)
-            } else {
-                undos.in_guest(undo)
-            }
-            set(port, wanted)?;
-            match found(port)? {
-                mtu if mtu == wanted => {}
-                mtu => return Err(Error::NotAsAsked { asked: wanted.to_string(), found: mtu.to_string() }),
-            }
-        }
-        Ok(wanted.to_string())
+        OfPorts { found, set, shown: |_, mtu| mtu.to_string() }.put(value, wanted, on, undos)
     }
 }
 

@@ -3,11 +3,11 @@
 //! them. They are in namespaces of vmio's own and in its guests, so nothing of the host is changed.
 
 use vmio_look::require::{Requirement, program};
-use vmio_model::cell::{Actor, Subject};
-use vmio_node::Journal;
+use vmio_model::cell::Actor;
 
+use super::ports::{OfPorts, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::{self, Port};
+use crate::nets::Port;
 
 /// Entry `offloads`.
 pub struct Offloads;
@@ -40,39 +40,18 @@ impl Setting for Offloads {
         }]
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
-        match &actor.subject {
-            Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
-                Fit::Refused(format!("{network} has no wire whose packets are cut: use another network"))
-            }
-            Subject::Path { .. } => Fit::Sets,
-            _ => Fit::Nothing("they are a path's, and no actor works over one: leave it out".into()),
-        }
+        over_a_wire(actor, "they are", "are cut")
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let wanted = is_on(value).map_err(Error::Refused)?;
-        let own = on.own_port()?;
-        let is_native = on.actor.side.shares_kernel();
-        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, is_native)]) {
-            let (before, changed) = (found(port)?, port.clone());
-            let undo = move |_: &Journal| set(&changed, before);
-            if on_host {
-                undos.on_host(undo)
-            } else {
-                undos.in_guest(undo)
-            }
-            set(port, [wanted; 3])?;
-            let now = found(port)?;
-            if now != [wanted; 3] {
-                let found = FEATURES.iter().zip(now).map(|((short, _), on)| format!("{short} {}", word(on)));
-                let found = found.collect::<Vec<_>>().join(", ");
-                return Err(Error::NotAsAsked {
-                    asked: value.to_owned(),
-                    found: format!("{found} ({})", port.interface),
-                });
-            }
-        }
-        Ok(value.to_owned())
+        let wanted = [is_on(value).map_err(Error::Refused)?; 3];
+        OfPorts { found, set, shown }.put(value, wanted, on, undos)
     }
+}
+
+/// `tso off, gso on, gro on (tap1)`.
+fn shown(port: &Port, now: [bool; 3]) -> String {
+    let each = FEATURES.iter().zip(now).map(|((short, _), on)| format!("{short} {}", word(on)));
+    format!("{} ({})", each.collect::<Vec<_>>().join(", "), port.interface)
 }
 
 fn word(on: bool) -> &'static str {

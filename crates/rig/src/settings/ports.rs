@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use vmio_node::{End, Exec};
+use vmio_model::cell::{Actor, Subject};
+use vmio_node::{End, Exec, Journal};
 
-use super::{Error, Result, Where};
-use crate::nets::Port;
+use super::{Error, Fit, Result, Undos, Where};
+use crate::nets::{self, Port};
 
 /// How long `ip` and `tc` may take: a guest under emulation is slow.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -42,6 +43,53 @@ impl Port {
 fn said(program: &str, args: &[&str], output: &vmio_node::Output) -> String {
     let how = if matches!(output.end, End::Exit(_)) { String::new() } else { format!(" ({:?})", output.end) };
     format!("`{program} {}` failed{how}: {}", args.join(" "), output.err().trim())
+}
+
+/// What each interface of a path has, on both ends and between them: how it is read, set and shown.
+pub(super) struct OfPorts<T> {
+    pub found: fn(&Port) -> Result<T>,
+    pub set: fn(&Port, T) -> Result<()>,
+    /// As it is told where it is not what was asked for.
+    pub shown: fn(&Port, T) -> String,
+}
+
+impl<T: Copy + PartialEq + Send + 'static> OfPorts<T> {
+    /// Sets it on all of them, spelled as `value`, and reads it back.
+    ///
+    /// # Errors
+    /// When one cannot be set, or reads back otherwise.
+    pub fn put(&self, value: &str, wanted: T, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
+        // Ports before their bridge, which takes no more than the least of them; the actor's own last.
+        let own = on.own_port()?;
+        // A container's end is in a namespace that outlives it.
+        let stays = on.actor.side.shares_kernel();
+        for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, stays)]) {
+            let (before, changed, set) = ((self.found)(port)?, port.clone(), self.set);
+            let undo = move |_: &Journal| set(&changed, before);
+            if on_host {
+                undos.on_host(undo)
+            } else {
+                undos.in_guest(undo)
+            }
+            set(port, wanted)?;
+            let found = (self.found)(port)?;
+            if found != wanted {
+                return Err(Error::NotAsAsked { asked: value.to_owned(), found: (self.shown)(port, found) });
+            }
+        }
+        Ok(value.to_owned())
+    }
+}
+
+/// Whether an actor works over interfaces that can be set; `it` is what is set, `cannot` what packets without a wire cannot.
+pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
+    match &actor.subject {
+        Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
+            Fit::Refused(format!("{network} has no wire whose packets {cannot}: use another network"))
+        }
+        Subject::Path { .. } => Fit::Sets,
+        _ => Fit::Nothing(format!("{it} a path's, and no actor works over one: leave it out")),
+    }
 }
 
 impl Where<'_> {

@@ -104,8 +104,9 @@ impl Reader<'_> {
                 ("aios", disks.aios != [Aio::Native]),
                 ("iothreads", disks.iothreads != [false]),
                 ("options", disks.options != [Options::default()]),
-            ];
-            self.of_machines_alone(&s, &chosen.map(|(key, is)| if is { key } else { "" }), bare);
+            ]
+            .into_iter();
+            self.of_machines_alone(&s, &chosen.filter_map(named).collect::<Vec<_>>(), bare);
         }
         Some(disks)
     }
@@ -134,12 +135,12 @@ impl Reader<'_> {
         let peers = self.entries(&s, "peers", &names.peers, None);
         let nics = self.entries(&s, "nics", &names.nics, native.then_some(Vec::new()));
         let vhost = self.switches(&s, "vhost", vec![false]);
-        let count =
-            |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, 1024);
-        let queues = self.list(&s, "queues", Some(Vec::new()), count);
-        let count =
-            |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, 65_536);
-        let rings = self.list(&s, "rings", Some(Vec::new()), count);
+        let mut counts = |key: &str, most: u32| {
+            let count =
+                |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 1, most);
+            self.list(&s, key, Some(Vec::new()), count)
+        };
+        let (queues, rings) = (counts("queues", 1024), counts("rings", 65_536));
         let paths =
             Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues?, rings: rings? };
         if let Some(bare) = refused {
@@ -148,9 +149,15 @@ impl Reader<'_> {
                 ("vhost", paths.vhost.contains(&true)),
                 ("queues", !paths.queues.is_empty()),
                 ("rings", !paths.rings.is_empty()),
-            ];
-            self.of_machines_alone(&s, &chosen.map(|(key, is)| if is { key } else { "" }), bare);
+            ]
+            .into_iter();
+            self.of_machines_alone(&s, &chosen.filter_map(named).collect::<Vec<_>>(), bare);
         }
         Some(paths)
     }
+}
+
+/// A key, where something was chosen by it.
+fn named((key, is): (&'static str, bool)) -> Option<&'static str> {
+    is.then_some(key)
 }

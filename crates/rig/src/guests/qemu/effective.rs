@@ -12,6 +12,7 @@ use vmio_node::qmp::Qmp;
 use vmio_node::{Reader, held};
 
 use super::super::Result;
+use super::super::hypervisor::PERIPHERAL;
 use super::args::{device_id, iothread_ids, node_name};
 use crate::disks::Storage;
 use crate::disks::drivers::effective as key;
@@ -38,8 +39,6 @@ pub struct Sources<'a> {
     pub pid: u32,
 }
 
-/// Where devices with an id are in QEMU's object tree.
-const PERIPHERAL: &str = "/machine/peripheral/";
 /// Properties that are handed on where the device or its controller has them, with the key that
 /// they get.
 const PROPERTIES: [(&str, &str); 6] = [

@@ -10,7 +10,7 @@ use vmio_node::Output;
 
 use super::super::disk::last_line;
 use super::{CLIENT, SERVER, address};
-use crate::workloads::error::{cut, said};
+use crate::workloads::error::{cut, succeeded};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
 /// Entry `dd-nc`.
@@ -45,10 +45,7 @@ pub struct Transfer;
 impl Transfer {
     fn result(node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let text = output.err();
-        if !output.ok() {
-            let how = format!("{:?}", output.end);
-            return Err(Error::Failed { node: node.into(), command, how, said: said(output) });
-        }
+        succeeded(node, &command, output)?;
         let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
         let line = text.lines().find(|line| last_line(line).is_some()).unwrap_or_default();
         let Some((bytes, seconds)) = last_line(line).filter(|(_, seconds)| *seconds > 0.0) else {
