@@ -8,18 +8,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use vmio_model::allocate::Member;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
-use vmio_model::holding::Waits;
 use vmio_model::policy::Policy;
 use vmio_model::policy::compile::{Refusal, shared_bps};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
-use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Seated, Strictness, desired};
+use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Strictness, desired};
 use crate::found::Found;
 use crate::planes::{Count, Plane, PlaneError};
 
+mod count;
 mod status;
 
 pub use status::{HeldStatus, MemberStatus, PoolStatus};
@@ -88,6 +87,8 @@ pub struct Core<P> {
     inherited: bool,
     /// Whether anything passed, or was changed, since [`Core::count`].
     stirred: bool,
+    /// What `default` had counted at the last [`Core::count`], by pool.
+    defaults: BTreeMap<PoolKey, Count>,
 }
 
 impl<P: Plane> Core<P> {
@@ -121,6 +122,7 @@ impl<P: Plane> Core<P> {
             running: BTreeMap::new(),
             inherited,
             stirred: true,
+            defaults: BTreeMap::new(),
         };
         core.change(policy, interfaces, Strictness::Policy)?;
         Ok(core)
@@ -205,22 +207,6 @@ impl<P: Plane> Core<P> {
         looped.filter_map(|pool| self.running.get(&pool.key)).all(|running| running.idle >= SETTLED)
     }
 
-    /// As [`Core::status`]; `None` where nothing has passed, and nothing else is there, since it was called last.
-    ///
-    /// # Errors
-    /// When the plane fails.
-    pub fn count(&mut self) -> Result<Option<Vec<PoolStatus>>, CoreError> {
-        let plane = &mut self.plane;
-        // What a card lets pass stirs nothing here.
-        let mut still = |pool: &DesiredPool| pool.cards.is_empty() && plane.still(&pool.key);
-        if !self.stirred && self.desired.pools.iter().all(&mut still) {
-            return Ok(None);
-        }
-        let all = self.status()?;
-        self.stirred = false;
-        Ok(Some(all))
-    }
-
     /// The end of a period: looks at the counters and corrects the limits of pools of which something is left to the
     /// loop.
     ///
@@ -247,46 +233,6 @@ impl<P: Plane> Core<P> {
             }
         }
         Ok(())
-    }
-
-    /// What is known of each pool.
-    ///
-    /// # Errors
-    /// When the plane fails.
-    pub fn status(&mut self) -> Result<Vec<PoolStatus>, CoreError> {
-        let mut all = Vec::new();
-        for pool in &self.desired.pools {
-            self.stirred |= !self.plane.still(&pool.key);
-            let counts = self.plane.counts(&pool.key)?;
-            let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
-            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
-            let plane = &mut self.plane;
-            let member = |(((seat, member), cap), count): (((&Seated, Member), &u64), Count)| MemberStatus {
-                name: seat.name.clone(),
-                class: seat.class.clone(),
-                min_effective_bps: member.min,
-                limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
-                count,
-                held: HeldStatus::of(seat, plane),
-            };
-            let mut members: Vec<MemberStatus> = seats.map(member).collect();
-            members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &pool.key, plane)));
-            members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
-                name: unheld.name.clone(),
-                class: unheld.class.clone(),
-                min_effective_bps: 0,
-                limit_bps: None,
-                count: Count::default(),
-                held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
-            }));
-            let arrived_bytes = plane.arrived(&pool.key)?;
-            let behind = plane.behind(&pool.key).unwrap_or_default();
-            let capacity_bps = pool.pool.capacity;
-            let (root_bps, stage) = (in_force.root, in_force.stage.map(|bps| (bps, behind)));
-            let (key, queue) = (pool.key.clone(), pool.queue);
-            all.push(PoolStatus { key, root_bps, queue, stage, arrived_bytes, capacity_bps, members });
-        }
-        Ok(all)
     }
 
     /// What is to be in force.

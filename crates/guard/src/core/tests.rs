@@ -174,6 +174,26 @@ fn where_nothing_is_left_to_the_loop_it_does_nothing() {
     assert_eq!(core.plane().changes, changes);
 }
 
+/// What passes and waits there at each look -> what waits after it. What was there a look ago and has not passed since is
+/// thrown away.
+#[test]
+fn what_waits_in_default_for_a_look_is_thrown_away() {
+    let mut core = core(vec![tap(1)]);
+    let mut look = |passed_bytes, waiting_bytes| {
+        let mut counts = passed(&[0, 1, 0]);
+        counts[2] = Count { passed_bytes, waiting_bytes, ..Count::default() };
+        core.plane().count(&tx(), counts);
+        core.count().unwrap();
+        core.plane().counts(&tx()).unwrap()[2].waiting_bytes
+    };
+    assert_eq!(look(0, 3000), 3000, "it has just come");
+    assert_eq!(look(3000, 9000), 9000, "that is what has come since");
+    assert_eq!(look(11_000, 5000), 0, "1000 bytes are left of what waited then");
+    assert_eq!(look(11_000, 4000), 4000, "these have come since");
+    assert_eq!(look(0, 4000), 4000, "it counts anew");
+    assert_eq!(look(3999, 1), 0);
+}
+
 #[test]
 fn a_plane_of_limits_is_told_rates_that_keep_minima() {
     let plane = Fake::new(Abilities { plane: "limits", form: Form::Limits, ..Abilities::HTB });

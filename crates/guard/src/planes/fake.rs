@@ -125,6 +125,13 @@ impl Plane for Fake {
         Ok(self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]))
     }
 
+    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
+        self.change(pool)?;
+        let counts = self.counts.get_mut(pool).and_then(|counts| counts.get_mut(member));
+        counts.ok_or_else(|| PlaneError(format!("{pool}: it has no member {member}")))?.waiting_bytes = 0;
+        Ok(())
+    }
+
     fn inherits(&mut self) -> Result<bool, PlaneError> {
         Ok(self.earlier)
     }

@@ -79,6 +79,14 @@ pub trait Plane {
     /// # Errors
     /// When they cannot be read, or there is no such pool.
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
+    /// Throws away what waits at a member, given by its place in the pool's program; it counts as dropped. Nothing, where
+    /// this plane has no queues.
+    ///
+    /// # Errors
+    /// When a change fails, or there is no such member.
+    fn purge(&mut self, _pool: &PoolKey, _member: usize) -> Result<(), PlaneError> {
+        Ok(())
+    }
     /// What came out of the stage of a pool and waits at its uplink, as of the last [`Plane::counts`]; `None` of a pool that
     /// has no stage, and where this plane makes none.
     fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
@@ -173,6 +181,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
         (**self).counts(pool)
+    }
+    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
+        (**self).purge(pool, member)
     }
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
         (**self).behind(pool)

@@ -19,6 +19,7 @@ use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 
 mod cards;
 mod hold;
+mod purge;
 mod receive;
 mod rest;
 mod stage;
@@ -370,6 +371,10 @@ impl Plane for Linux {
         let counts: Vec<Count> = told.order.iter().map(count).collect();
         told.counted = Some(Counted::now(counts.clone(), began));
         Ok(counts)
+    }
+
+    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
+        self.throw_away(pool, member)
     }
 
     fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {

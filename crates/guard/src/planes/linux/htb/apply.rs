@@ -85,6 +85,15 @@ pub fn put_over(
     Ok(Applied { steps, replaced })
 }
 
+/// Throws away what waits in a leaf: its queue, of so many bytes, is made anew.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, bytes: u32) -> Result<()> {
+    let steps = [Step::RemoveQueue { minor, handle: queue_handle(minor) }, Step::SetQueue { minor, bytes }];
+    netlink.change(&steps.map(|step| change(device, &step, false)))
+}
+
 /// Takes our qdisc off, with all that is in it, and puts back what had to go for it; otherwise the kernel puts its own
 /// there.
 ///
