@@ -9,7 +9,7 @@ LEAKS  := $(TARGET)/debug/examples/leaks
 .PHONY: demo build deb agent test test-long bench lint clean help
 
 help:
-	@echo "make demo       install what is missing, build, and measure this host (about 5 minutes of measuring)"
+	@echo "make demo       install what is missing, build, and measure this host (about 8 minutes of measuring)"
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"

@@ -24,6 +24,7 @@ use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit
 use crate::kind::RunKind;
 use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
+use crate::study::Nature;
 
 pub use build::{answers, repeat_of, summarise};
 pub use compare::{Comparison, compare};
@@ -65,8 +66,11 @@ pub struct Summary {
     /// What cells are compared with; left out where that is the host itself.
     #[serde(default, skip_serializing_if = "Baseline::is_native")]
     pub baseline: Baseline,
-    /// The headline; `None` when no cell that it is made of has a pair.
+    /// The headline, of the first nature that has one; `None` when no cell that it would be made of has a pair.
     pub headline: Option<Headline>,
+    /// Those of the other natures.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further_headlines: Vec<Headline>,
     /// A row a cell, in the order in which the cells first ran.
     pub cells: Vec<CellRow>,
     /// Cells against their baselines, in the same order.
@@ -93,6 +97,9 @@ pub struct Summary {
 /// with something else: what its first cells get of that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
+    /// What of the host's speed it is about; `None` of what is of no one nature.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nature: Option<Nature>,
     /// What it is about, for example `device/qemu/virtio-blk,none,native`.
     pub guest: String,
     /// Geometric mean of the shares below, round by round.
@@ -328,6 +335,11 @@ impl Summary {
         !self.cells.is_empty()
             && self.cells.iter().all(|c| c.cell.is_native())
             && self.skipped.iter().all(|s| s.cell.is_native())
+    }
+
+    /// All headlines, one a nature.
+    pub fn headlines(&self) -> impl Iterator<Item = &Headline> {
+        self.headline.iter().chain(&self.further_headlines)
     }
 
     /// The row of a cell.

@@ -25,7 +25,7 @@ Examples:
   vmio scan web1           what slows web1 down, and the exact change
   vmio top                 who uses the disks, network and processors now
   vmio doctor              what this host has and what it lacks
-  vmio tax --quick         how much of this host's storage a guest gets
+  vmio tax --quick         how much of this host's speed a guest gets
   vmio runs show last --html r.html
                            the last run as one HTML file
   vmio runs compare 3 7    what changed between two runs

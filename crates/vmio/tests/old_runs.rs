@@ -19,7 +19,7 @@ use vmio_model::summary::explain::Differs;
 const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
 
 /// What is new within a document, by the names of the keys that lead to it.
-const ADDED: [&str; 15] = [
+const ADDED: [&str; 16] = [
     "cells/cpu/clock",
     "cells/cpu/kernel_seconds_per_gigabyte",
     "cells/cpu/kernel_seconds_per_request",
@@ -29,6 +29,7 @@ const ADDED: [&str; 15] = [
     "explained/links_enough",
     "explained/share_ratio",
     "headline/about_interval",
+    "headline/nature",
     "paper_tables/readings",
     "paper_tables/rows/ours/cache",
     "shares/figures",

@@ -95,7 +95,9 @@ mod tests {
                 .into(),
             ..Names::default()
         };
-        let study = proof().study(&Study::parse("quick.toml", QUICK, &names).unwrap());
+        // Its blocks on disks.
+        let disks = QUICK.split("\n# Two machines").next().unwrap();
+        let study = proof().study(&Study::parse("quick.toml", disks, &names).unwrap());
         assert_eq!(study.cells(), [native("device", "rand-read-32"), proof().before, proof().after]);
         assert_eq!(Study::parse("stored", &study.to_toml(), &names).unwrap(), study);
     }

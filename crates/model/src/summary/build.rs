@@ -75,6 +75,7 @@ pub fn summarise(run: &Run) -> Summary {
     let own = ran.iter().filter(|cell| asked_for(cell));
     let shares: Vec<Share> = own.filter_map(|cell| share(run, cell, &baseline, &convergence)).collect();
     let emulated = run.environment.accel == Some(Accel::Tcg);
+    let mut headlines = headline::headlines(run, &rows, &shares, &baseline, &convergence, emulated).into_iter();
     Summary {
         schema_version: SCHEMA_VERSION.to_owned(),
         run: run.id,
@@ -85,7 +86,8 @@ pub fn summarise(run: &Run) -> Summary {
         environment: run.environment.clone(),
         emulated,
         statement: statement(run),
-        headline: headline::headline(run, &rows, &shares, &baseline, &convergence, emulated),
+        headline: headlines.next(),
+        further_headlines: headlines.collect(),
         explained: explain::explain(run, &controls, &convergence),
         convergence,
         cells: rows,

@@ -1,4 +1,4 @@
-//! The headline: what the best guest that one would make by default gets of this host; where the study
+//! The headlines, one a nature: what the best guest that one would make by default gets of this host; where the study
 //! compares with something else, what its first cells get of that.
 
 use super::shares::{overall, verdict};
@@ -7,6 +7,7 @@ use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
 use crate::modelled::ModelledDisk;
 use crate::result::Run;
 use crate::stats::{Convergence, Ratio, converged};
+use crate::study::Nature;
 
 /// The set-up that a headline prefers: a paravirtual disk on the whole device.
 const TARGET: &str = "device";
@@ -27,8 +28,8 @@ fn distance(target: &str, a: &Attachment) -> u32 {
 
 /// The guest that stands for the host's guests: on a disk the nearest to the default by `virtio-blk`, else the
 /// first one, those with a paravirtual device before others. One that had the host for itself.
-fn reference(shares: &[Share]) -> Option<&Share> {
-    let alone = || shares.iter().filter(|s| s.cell.is_alone());
+fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
+    let alone = || shares.iter().copied().filter(|s| s.cell.is_alone());
     if alone().any(|s| s.cell.target().is_some()) {
         let far = |s: &&Share| Some((distance(s.cell.target()?, s.cell.attachment()?), s.cell.settings.len()));
         let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
@@ -40,18 +41,34 @@ fn reference(shares: &[Share]) -> Option<&Share> {
 /// From this share of a cap on a guest reaches it.
 const REACHES: f64 = 0.95;
 
-/// The headline of a run; `None` without a pair of what it would be about.
-pub(super) fn headline(
+/// The headlines of a run, one of each nature of which there is a pair of what it would be about.
+pub(super) fn headlines(
     run: &Run,
     cells: &[CellRow],
     shares: &[Share],
     baseline: &Baseline,
     rule: &Convergence,
     emulated: bool,
+) -> Vec<Headline> {
+    let of = |nature| {
+        let own = |share: &&Share| Nature::of_cell(&share.cell, &run.workloads) == nature;
+        let own: Vec<&Share> = shares.iter().filter(own).collect();
+        headline(run, cells, (nature, &own), baseline, rule, emulated)
+    };
+    Nature::ALL.into_iter().map(Some).chain([None]).filter_map(of).collect()
+}
+
+fn headline(
+    run: &Run,
+    cells: &[CellRow],
+    (nature, shares): (Option<Nature>, &[&Share]),
+    baseline: &Baseline,
+    rule: &Convergence,
+    emulated: bool,
 ) -> Option<Headline> {
     let best = if baseline.is_native() { reference(shares)? } else { shares.first()? };
     let guest = best.cell.place_key();
-    let of: Vec<&Share> = shares.iter().filter(|s| s.cell.place_key() == guest).collect();
+    let of: Vec<&Share> = shares.iter().copied().filter(|s| s.cell.place_key() == guest).collect();
     let compared: Vec<(&Cell, Cell)> = of.iter().filter_map(|s| Some((&s.cell, baseline.of(&s.cell)?))).collect();
     let ratio = overall(run, compared.iter().map(|(test, base)| (base, *test)))?;
     let known = converged(&ratio, rule);
@@ -89,6 +106,7 @@ pub(super) fn headline(
     };
     let doubt = if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) };
     Some(Headline {
+        nature,
         guest,
         share_ratio: ratio,
         converged: known,

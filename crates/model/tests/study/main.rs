@@ -91,25 +91,27 @@ fn shipped_names() -> Names {
     names.drivers.extend(["ahci", "nvme", "virtio-scsi"].map(str::to_owned));
     let sizes = ["seq-write-7680-d1", "seq-write-64k-d1"];
     names.workloads.extend(sizes.map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk }));
+    let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
+    names.networks = list(&["bridge"]);
+    names.peers = list(&["host"]);
+    names.nics = list(&["virtio-net", "e1000", "e1000e", "rtl8139"]);
+    let net = ["iperf3-tcp", "iperf3-tcp-reverse", "iperf3-udp", "sockperf-tcp"].map(|name| (name, Sort::Path));
+    let machine = "openssl-aes-256-cbc zstd-3 lu sharpen allocate memory-write page-faults stress-ng-vm \
+                   stream-copy-32m stream-scale-32m stream-add-32m stream-triad-32m";
+    let all = net.into_iter().chain(machine.split(' ').map(|name| (name, Sort::Machine)));
+    names.workloads.extend(all.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
+    names.traits = Some(of_machines);
     names
 }
 
 /// Those and made-up ones of what is no disk.
 fn all_names() -> Names {
     let mut names = shipped_names();
-    let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
-    names.networks = list(&["veth", "bridge"]);
-    names.peers = list(&["host", "far"]);
-    names.nics = list(&["virtio-net", "e1000"]);
-    let more = [
-        ("iperf3", Sort::Path),
-        ("iperf3-tcp", Sort::Path),
-        ("openssl", Sort::Machine),
-        ("dfsio", Sort::Cluster),
-        ("openssl-aes-256-cbc", Sort::Machine),
-    ];
+    let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
+    names.networks.insert(0, "veth".to_owned());
+    names.peers.extend(list(&["far"]));
+    let more = [("iperf3", Sort::Path), ("openssl", Sort::Machine), ("dfsio", Sort::Cluster)];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
-    names.traits = Some(of_machines);
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },
         SettingName { name: "mtu", value: |text| Ok(text.to_owned()) },
@@ -123,10 +125,14 @@ fn of_machines(name: &str) -> Option<WorkloadTraits> {
         "openssl" => {
             vec![Figure::rate("signs", Unit::OperationsPerSecond), Figure::rate("speed", Unit::BytesPerSecond)]
         }
-        "openssl-aes-256-cbc" => vec![Figure::rate("speed", Unit::BytesPerSecond)],
+        "openssl-aes-256-cbc" | "stream-triad-32m" => vec![Figure::rate("speed", Unit::BytesPerSecond)],
         _ => return None,
     };
-    Some(WorkloadTraits { name: name.into(), judged_by: figures[0].name.clone(), figures, disk: None, group: None })
+    let group = match name {
+        "stream-triad-32m" => Some("stream".to_owned()),
+        _ => None,
+    };
+    Some(WorkloadTraits { name: name.into(), judged_by: figures[0].name.clone(), figures, disk: None, group })
 }
 
 /// A number of KiB with its unit.

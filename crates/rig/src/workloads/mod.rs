@@ -226,6 +226,7 @@ pub fn programs() -> Vec<&'static str> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::figure::{Compared, Form};
+    use vmio_model::study::OF_MEMORY;
 
     use super::*;
 
@@ -268,6 +269,7 @@ mod tests {
         // What works on the machine itself is of a group, and nothing else is.
         let group = traits.group.as_deref();
         assert_eq!(workload.works_on() == Sort::Machine, group.is_some_and(|g| cpu::GROUPS.contains(&g)), "{name}");
+        assert!(OF_MEMORY.iter().all(|group| cpu::GROUPS.contains(group)), "their groups are called otherwise");
         // Roles have names of their own; what serves comes before what is run to its end.
         let roles = workload.roles();
         assert!(!roles.is_empty(), "{name}");

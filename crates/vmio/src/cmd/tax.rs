@@ -1,6 +1,9 @@
-//! `vmio tax`: how much of this host's storage a reference guest gets, and why not more.
+//! `vmio tax`: how much of this host's speed a reference guest gets, and why not more.
 
+use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
+use vmio_model::study::Nature;
+use vmio_model::study::Study;
 use vmio_node::Local;
 
 use crate::context::{Context, Outcome};
@@ -11,7 +14,8 @@ use crate::store::RunId;
 const EXAMPLES: &str = "\
 Examples:
   vmio tax --dry-run             the plan: where, how long, how much is written
-  vmio tax --quick --yes         about six minutes, without asking
+  vmio tax --quick --yes         about nine minutes, without asking
+  vmio tax --only storage,cpu    these alone, in as much less time
   vmio tax --light               writes 5 GiB at most: for disks that others use,
                                  and flash that wears
   vmio tax --full --on /srv/vms  every mode, on the storage of the guests' images
@@ -22,12 +26,13 @@ Examples:
   vmio tax --noise               how small a difference this machine can show
   vmio tax --resume              continue the last interrupted run";
 
-/// Measure how much of this host's storage speed a guest gets, and what costs most
+/// Measure how much of this host's speed a guest gets, and what costs most: storage, network, processor, memory
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// The quick study: whole device and sparse file, emulated and virtio disk. The default, except on storage that
-    /// other guests use and on flash with a volatile write cache, where --light is
+    /// The quick study: whole device and sparse file, emulated and virtio disk and network card, processor and
+    /// memory. The default, except on storage that other guests use and on flash with a volatile write cache, where
+    /// --light is
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// The quick study with at most 5 GiB written in all
@@ -36,6 +41,9 @@ pub struct Args {
     /// The full study: every driver, target, cache mode and AIO mode
     #[arg(long)]
     full: bool,
+    /// What to measure, of storage, network, cpu and memory [default: all]; the time limit is as much less
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with_all = ["like", "resume", "of"])]
+    only: Vec<Nature>,
     /// Set up the reference guest like this running guest, then with those fixes of its findings that can
     /// be measured (driver, cache and AIO, I/O thread, queues, image); the running guest is only read
     #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "light", "noise"])]
@@ -71,6 +79,22 @@ fn rule(id: &str) -> Result<String, String> {
     Err(format!("no rule has this name{} (docs/rules.md lists all)", near.unwrap_or_default()))
 }
 
+/// What of a study was asked for; all, where nothing was named.
+fn only(natures: &[Nature], study: Study) -> Result<Study, Failure> {
+    if natures.is_empty() {
+        return Ok(study);
+    }
+    let names = crate::studies::names();
+    let lacks = natures.iter().find(|nature| study.only(&[**nature], &names).is_none());
+    match (lacks, study.only(natures, &names)) {
+        (None, Some(part)) => Ok(part),
+        (lacks, _) => {
+            let what = lacks.map_or_else(String::new, ToString::to_string);
+            Err(Failure::new(Exit::Usage, format!("the study {} measures nothing of {what}", study.name)))
+        }
+    }
+}
+
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let mode = match (&args.prove, args.noise) {
@@ -94,8 +118,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let study = crate::studies::named(name)?;
     let Some(guest) = &args.like else {
+        let study = only(&args.only, study)?;
         return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
     };
+    // What is set up like the guest is its disk.
+    let study = only(&[Nature::Storage], study)?;
     let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
     wishes.on = like.on;
     wishes.behind(context);

@@ -2,6 +2,7 @@
 //! script. Each bar stands in a table row with its figure, so the table is the drawings' text form.
 
 use vmio_model::result::Run;
+use vmio_model::summary::Headline;
 
 use super::page::{self, Html, html};
 use super::{Report, cost, finding, format, like, paper, scores, svg, view};
@@ -63,9 +64,15 @@ fn headline(report: &Report<'_>) -> Html {
 }
 
 fn overall(report: &Report<'_>) -> Html {
-    let Some(h) = &report.summary.headline else {
-        return html! { div.head { p { (report.versus.no_headline(&report.summary)) } } };
-    };
+    html! {
+        @for (heading, h) in view::headlines(&report.summary) { (head(report, heading, h)) }
+        @if report.summary.headline.is_none() {
+            div.head { p { (report.versus.no_headline(&report.summary)) } }
+        }
+    }
+}
+
+fn head(report: &Report<'_>, heading: Option<&str>, h: &Headline) -> Html {
     let ratio = &h.share_ratio;
     // Both with the same decimals.
     let shown = format::share(ratio);
@@ -77,6 +84,7 @@ fn overall(report: &Report<'_>) -> Html {
     html! {
         div.head {
             div.big {
+                @if let Some(heading) = heading { span.nature { (heading) } }
                 (value)
                 small {
                     (interval) ", " (ratio.pairs) " pairs, " (ratio.boots) " boots "

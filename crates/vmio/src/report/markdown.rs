@@ -24,14 +24,15 @@ pub fn markdown(report: &Report<'_>) -> String {
     if let Some(why) = why {
         put(format!("**This result is partial:** {}\n", plain(why)));
     }
-    match &summary.headline {
-        Some(h) => {
-            put(format!("**{}**\n", plain(&h.text)));
-            h.about_interval.iter().for_each(|about| put(format!("{}\n", plain(about))));
-            h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
-            put(String::new());
-        }
-        None => put(format!("{}\n", plain(&report.versus.no_headline(summary)))),
+    for (heading, h) in view::headlines(summary) {
+        heading.iter().for_each(|heading| put(format!("## {heading}\n")));
+        put(format!("**{}**\n", plain(&h.text)));
+        h.about_interval.iter().for_each(|about| put(format!("{}\n", plain(about))));
+        h.lines.iter().for_each(|line| put(format!("- {}", plain(line))));
+        put(String::new());
+    }
+    if summary.headline.is_none() {
+        put(format!("{}\n", plain(&report.versus.no_headline(summary))));
     }
     summary.tells_apart.iter().for_each(|told| put(format!("{}\n", plain(&told.text))));
     if let Some(statement) = &summary.statement {

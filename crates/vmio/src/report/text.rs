@@ -150,17 +150,20 @@ impl Out {
             self.paragraph("  ", 2, &format!("This result is partial: {why}"));
         }
         self.line("");
-        match &summary.headline {
-            Some(h) => {
-                self.paragraph("", 0, &h.text);
-                if let Some(about) = &h.about_interval {
-                    self.paragraph("", 0, about);
-                }
-                for line in &h.lines {
-                    self.paragraph("  ", 6, line);
-                }
+        for (heading, h) in view::headlines(summary) {
+            if let Some(heading) = heading {
+                self.line(&style.bold(heading));
             }
-            None => self.paragraph("", 0, &report.versus.no_headline(summary)),
+            self.paragraph("", 0, &h.text);
+            if let Some(about) = &h.about_interval {
+                self.paragraph("", 0, about);
+            }
+            for line in &h.lines {
+                self.paragraph("  ", 6, line);
+            }
+        }
+        if summary.headline.is_none() {
+            self.paragraph("", 0, &report.versus.no_headline(summary));
         }
         if let Some(told) = &summary.tells_apart {
             self.paragraph("", 0, &told.text);

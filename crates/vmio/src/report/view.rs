@@ -7,8 +7,9 @@ use vmio_model::cell::Subject;
 use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Environment, Mark, Run, Skipped};
 use vmio_model::stats::Estimate;
+use vmio_model::study::Nature;
 use vmio_model::summary::steady::Steady;
-use vmio_model::summary::{CellRow, Grade, Graded, Reservation, Share, Summary};
+use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Share, Summary};
 
 use super::groups::{self, Row};
 use super::{Report, format};
@@ -155,6 +156,12 @@ pub fn not_measured(summary: &Summary) -> Vec<(String, String)> {
         (key, told)
     };
     summary.skipped.iter().map(told).collect()
+}
+
+/// The headlines, each under the name of its nature where there are several.
+pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<&'static str>, &Headline)> {
+    let several = !summary.further_headlines.is_empty();
+    summary.headlines().map(move |h| (h.nature.filter(|_| several).map(Nature::heading), h))
 }
 
 /// The environment, line by line.
