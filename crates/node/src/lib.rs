@@ -2,7 +2,7 @@
 //! of `/proc` and `/sys`, and the journal of changes.
 //!
 //! A [`Node`] is a machine. [`Local`] is this one; [`Remote`] is one reached by
-//! `vmio-agent` over a byte stream (virtio-serial to a guest, later ssh and consoles). The node
+//! `vmio-agent` over a byte stream (virtio-serial to a guest, [`ssh`]). The node
 //! is dumb on purpose: what a sample means is decided in `vmio-rig`, `vmio-look` and `vmio-model`.
 
 pub mod agent;
@@ -16,6 +16,7 @@ mod local;
 pub mod machine;
 mod node;
 pub mod qmp;
+pub mod ssh;
 pub mod tap;
 pub mod udp;
 

@@ -15,6 +15,7 @@ pub mod papers;
 pub mod paths;
 pub mod report;
 pub mod run;
+pub mod ssh;
 pub mod store;
 pub mod studies;
 pub mod term;

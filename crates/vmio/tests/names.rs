@@ -58,6 +58,7 @@ fn view(names: [&str; 5]) -> View {
     let mut row = Row::of(guest(names));
     row.differences = differences(&row.guest, Resources { vcpus: 1, memory_mib: 512 });
     View {
+        on: None,
         at_unix_seconds: 1.0,
         seconds: 0.1,
         root: true,

@@ -17,3 +17,4 @@ mod root_package;
 mod root_places;
 mod root_scan;
 mod root_silent;
+mod root_ssh;

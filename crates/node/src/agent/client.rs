@@ -21,6 +21,9 @@ pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 /// How long a goodbye waits for the agent to undo the session's changes.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Bytes that are taken for one answer: whoever has the other machine must not have this one's memory.
+const MOST_DATA: usize = 256 << 20;
+
 /// Bytes skipped in search of the agent's hello: a console that talks on and on is no agent.
 const SKIP_BYTES: u64 = 16 << 20;
 
@@ -337,6 +340,9 @@ impl Call {
             let frame = self.due_frame()?;
             if frame.kind != Kind::Data {
                 return self.client.reply(&frame).map(|_| data);
+            }
+            if data.len() + frame.payload.len() > MOST_DATA {
+                return Err(self.client.protocol(format!("more than {MOST_DATA} bytes of data")));
             }
             data.extend_from_slice(&frame.payload);
         }

@@ -18,6 +18,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::Journal;
 use crate::agent::message::{Failure, NO_REQUEST, PIECE_BYTES, Reply, Request};
@@ -33,6 +34,9 @@ pub struct Agent {
     pub poweroff: Option<fn() -> io::Result<()>>,
     /// Is told what went wrong where no client hears it.
     pub log: fn(&str),
+    /// It ends when it has heard nothing for so long, which shows at the stream's timeouts: the way to its client is
+    /// broken. `None`: never.
+    pub silence: Option<Duration>,
 }
 
 impl Agent {
@@ -50,12 +54,20 @@ impl Agent {
         };
         serving.say_hello(READY);
         let mut buffer = vec![0u8; PIECE_BYTES];
+        let mut heard = Instant::now();
         loop {
             match input.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(n) => serving.decoder.push(&buffer[..n]),
+                Ok(n) => {
+                    heard = Instant::now();
+                    serving.decoder.push(&buffer[..n]);
+                }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+                    if self.silence.is_some_and(|silence| heard.elapsed() > silence) {
+                        (self.log)("nothing was heard of its client");
+                        break;
+                    }
                     // No client stops within a frame: its rest was lost with an earlier client.
                     if serving.decoder.in_the_middle() {
                         serving.break_off("its client stopped within a frame");

@@ -12,7 +12,9 @@ use vmio_node::stream::Port;
 use vmio_node::{Agent, container, init, proto};
 
 const USAGE: &str = "\
-usage: vmio-agent --stdio [--state DIR]       serve one client on standard input and output
+usage: vmio-agent --stdio [--state DIR] [--silence SECONDS]
+                                              serve one client on standard input and output, until
+                                              it has said nothing for so long
        vmio-agent --port PATH [--state DIR]   serve clients on a virtio-serial port
        vmio-agent --container SOCKET [...]    serve one client in namespaces of its own
        vmio-agent --version
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
     if std::process::id() == 1 && !told {
         init::run();
     }
-    let (mode, state, is_init) = match parse(std::env::args_os().skip(1)) {
+    let (mode, state, is_init, silence) = match parse(std::env::args_os().skip(1)) {
         Ok(parsed) => parsed,
         Err(reason) => {
             complain(&format!("{reason}\n{USAGE}"));
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         state: state.unwrap_or_else(state_dir),
         poweroff: is_init.then_some(init::power_off),
         log: if is_init { init::log } else { complain },
+        silence,
     };
     let served = match mode {
         Mode::Stdio => serve_stdio(&agent),
@@ -68,8 +71,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn parse(mut args: impl Iterator<Item = OsString>) -> Result<(Mode, Option<PathBuf>, bool), String> {
-    let (mut mode, mut state, mut is_init) = (None, None, false);
+type Parsed = (Mode, Option<PathBuf>, bool, Option<Duration>);
+
+fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, String> {
+    let (mut mode, mut state, mut is_init, mut silence) = (None, None, false, None);
     while let Some(arg) = args.next() {
         let mut value = || args.next().map(PathBuf::from).ok_or(format!("{} needs a value", arg.display()));
         match arg.to_str() {
@@ -77,12 +82,16 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<(Mode, Option<PathB
             Some("--port") => mode = Some(Mode::Port(value()?)),
             Some("--version") => mode = Some(Mode::Version),
             Some("--state") => state = Some(value()?),
+            Some("--silence") => {
+                let seconds = value()?.to_str().and_then(|text| text.parse().ok());
+                silence = Some(Duration::from_secs(seconds.ok_or("--silence needs a number of seconds")?));
+            }
             // Given by init to its child.
             Some("--init") => is_init = true,
             _ => return Err(format!("unknown argument {}", arg.display())),
         }
     }
-    Ok((mode.ok_or("no mode given")?, state, is_init))
+    Ok((mode.ok_or("no mode given")?, state, is_init, silence))
 }
 
 fn complain(text: &str) {

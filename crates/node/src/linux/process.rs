@@ -41,6 +41,13 @@ pub fn all(reader: &dyn Reader) -> Result<Vec<u32>> {
     numbers(reader, Path::new("/proc"))
 }
 
+/// Whether who looks is root there (`Uid` of `/proc/self/status`: the second is the effective one); no, where that
+/// cannot be read.
+pub fn is_root(reader: &dyn Reader) -> bool {
+    let status = reader.read_text(&file("self", "status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().nth(1)) == Some("0")
+}
+
 /// Numbers of a process's threads.
 ///
 /// # Errors

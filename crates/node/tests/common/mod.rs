@@ -284,7 +284,8 @@ pub fn start_agent() -> InProcess {
     let dir = state.path().join("state");
     let agent = std::thread::spawn(move || {
         let port = vmio_node::stream::Port::new(theirs, Some(Duration::from_millis(200)));
-        let agent = vmio_node::Agent { state: dir, poweroff: None, log: |text| eprintln!("agent: {text}") };
+        let agent =
+            vmio_node::Agent { state: dir, poweroff: None, log: |text| eprintln!("agent: {text}"), silence: None };
         agent.serve(port.clone(), Box::new(port));
     });
     InProcess { stream, agent, state }

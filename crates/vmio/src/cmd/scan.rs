@@ -13,7 +13,9 @@ use vmio_model::facts::{Fact, Guest, KVM_TRIED, Unread};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
-use vmio_node::Local;
+use vmio_node::linux::process;
+use vmio_node::ssh::Address;
+use vmio_node::{Local, Questions};
 use vmio_rig::guests::qemu::known_accelerator;
 
 use crate::context::{Context, Outcome};
@@ -22,7 +24,7 @@ use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::store::{Store, StoreError};
-use crate::{files, studies, term};
+use crate::{files, ssh, studies, term};
 use pick::Ignore;
 
 const EXAMPLES: &str = "\
@@ -31,6 +33,8 @@ Examples:
   vmio scan web1               what to do about web1, and the exact changes
   vmio scan 'web*' 101         by pattern, by VMID
   vmio scan web1 --sources     also where each setting was read
+  vmio scan --on ssh://root@host
+                               the guests of another host; nothing is installed
   vmio scan --diff             what changed since the last scan with --diff
   vmio scan --html guests.html all guests as one HTML file
   vmio scan --ignore no-discard --ignore 'sparse-file@db*'
@@ -51,6 +55,10 @@ pub struct Args {
     /// Guests to show in full: name or pattern, VMID, pid, or beginning of the UUID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
+    /// Look at another machine, by your own ssh: ssh://[USER@]HOST[:PORT]. vmio-agent runs there meanwhile, from
+    /// memory; nothing is installed (docs/ssh.md)
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "diff")]
+    on: Option<Address>,
     /// Also write everything to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
@@ -152,14 +160,19 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
+    let machine = args.on.as_ref().map(ssh::open).transpose()?;
     let local = Local::new();
-    let mut look = Look::new(&local);
+    let node: &dyn Questions = machine.as_ref().map_or(&local, |machine| machine.node());
+    let mut look = Look::new(node);
     look.monitor = args.monitor;
     let seen = scan::scan(&look);
     let (mut guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
-    tried(&mut guests, &local, &context.paths.state);
+    if machine.is_none() {
+        tried(&mut guests, &local, &context.paths.state);
+    }
     let mut rows: Vec<Row> = pick::named(guests, args.all, &args.guests)?.into_iter().map(Row::of).collect();
-    let (known, unread) = known(context);
+    // What was measured here says nothing of another machine.
+    let (known, unread) = if machine.is_none() { known(context) } else { (Known::of(None), None) };
     let reference = studies::named("quick")?.guest;
     for row in &mut rows {
         known.fill(&mut row.findings, &row.guest);
@@ -169,7 +182,8 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     let mut view = View {
         at_unix_seconds: look.at_unix_seconds,
         seconds: begun.elapsed().as_secs_f64(),
-        root: rustix::process::geteuid().is_root(),
+        on: args.on.clone(),
+        root: process::is_root(node),
         rows,
         unread: seen.unread.into_iter().chain(unread).collect(),
         own_guests,

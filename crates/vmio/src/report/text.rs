@@ -161,6 +161,9 @@ impl Out {
             for line in &h.lines {
                 self.paragraph("  ", 6, line);
             }
+            if heading.is_some() {
+                self.line("");
+            }
         }
         if summary.headline.is_none() {
             self.paragraph("", 0, &report.versus.no_headline(summary));

@@ -209,6 +209,7 @@ pub fn view() -> View {
     View {
         at_unix_seconds: AT,
         seconds: 0.412,
+        on: None,
         root: false,
         rows: vec![
             row(kube, vec![note]),

@@ -23,6 +23,9 @@ pub struct Document<'a> {
     at_unix_seconds: f64,
     /// How long that took.
     seconds: f64,
+    /// The machine that was looked at, where that is not this host: `ssh://root@host`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on: Option<String>,
     /// The guests, the worst first.
     guests: Vec<Entry<'a>>,
     /// Findings that several guests have for one reason, the host's; each is also among its guests' own.
@@ -71,6 +74,7 @@ pub fn json(view: &View) -> String {
         schema_version: SCHEMA_VERSION,
         at_unix_seconds: view.at_unix_seconds,
         seconds: view.seconds,
+        on: view.on.as_ref().map(ToString::to_string),
         guests: view.rows.iter().map(entry).collect(),
         host_findings: view.host_wide(),
         unread: &view.unread,

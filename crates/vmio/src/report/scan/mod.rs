@@ -16,6 +16,7 @@ use vmio_look::managers::{self, Manager};
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::{Together, Way, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
+use vmio_node::ssh::Address;
 
 use super::format;
 pub use host::HostWide;
@@ -103,6 +104,8 @@ pub struct View {
     pub at_unix_seconds: f64,
     /// How long it took.
     pub seconds: f64,
+    /// The machine that was looked at, where that is not this host.
+    pub on: Option<Address>,
     /// Whether it ran as root.
     pub root: bool,
     /// The guests, the worst first.
@@ -166,7 +169,13 @@ impl View {
 
     /// `6 guests`, and how long the look took.
     pub fn headline(&self) -> String {
-        format!("{} scanned in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
+        let on = self.on.as_ref().map_or_else(String::new, |address| format!(" on {address}"));
+        format!("{}{on} scanned in {}", format::count(self.rows.len(), "guest"), format::time(self.seconds))
+    }
+
+    /// What is looked at, in words.
+    pub fn host(&self) -> String {
+        self.on.as_ref().map_or_else(|| "this host".to_owned(), Address::to_string)
     }
 }
 

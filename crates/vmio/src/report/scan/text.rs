@@ -31,7 +31,7 @@ pub fn overview(view: &View, style: Style, width: usize) -> String {
         table(&mut out, view, width);
         for wide in view.host_wide() {
             out.line("");
-            out.paragraph("", 0, &fit::plain(&format!("This host: {}. {}", wide.line(), wide.cause)));
+            out.paragraph("", 0, &fit::plain(&format!("{}: {}. {}", on(view), wide.line(), wide.cause)));
         }
     }
     folded(&mut out, view);
@@ -166,14 +166,20 @@ fn table(out: &mut Out, view: &View, width: usize) {
     }
 }
 
+/// At the head of what is the host's.
+fn on(view: &View) -> String {
+    view.on.as_ref().map_or_else(|| "This host".to_owned(), ToString::to_string)
+}
+
 fn nobody(out: &mut Out, view: &View) {
+    let host = view.host();
     let seen = match (view.root, view.own_guests) {
-        (true, 0) => "No guest runs on this host.",
-        (true, _) => "No guest runs on this host but vmio's own.",
-        (false, 0) => "No guest on this host is visible to this user.",
-        (false, _) => "No guest on this host but vmio's own is visible to this user.",
+        (true, 0) => format!("No guest runs on {host}."),
+        (true, _) => format!("No guest runs on {host} but vmio's own."),
+        (false, 0) => format!("No guest on {host} is visible to this user."),
+        (false, _) => format!("No guest on {host} but vmio's own is visible to this user."),
     };
-    out.line(seen);
+    out.paragraph("", 0, &seen);
     let kinds = kinds::ALL.iter().map(|k| k.name());
     let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
     out.paragraph("", 0, &format!("Looked for: {}.", all.join(", ")));
@@ -225,12 +231,17 @@ fn next(out: &mut Out, view: &View) {
     match view.rows.first() {
         Some(first) => {
             let name = format::shell(std::slice::from_ref(&first.guest.name));
-            command(out, &format!("vmio scan {name}"), "what to do about it, with the exact change");
+            let there = view.on.as_ref().map_or_else(String::new, |address| format!(" --on {address}"));
+            command(out, &format!("vmio scan{there} {name}"), "what to do about it, with the exact change");
+            if view.on.is_some() {
+                return;
+            }
             if is_to_be_like(first) {
                 command(out, &format!("vmio tax --like {name}"), "measure a guest that is set up like it");
             }
             command(out, "vmio top", "who uses the disk and the network now");
         }
+        None if view.on.is_some() => {}
         None => command(out, "vmio tax", "measure this host with a reference guest"),
     }
 }

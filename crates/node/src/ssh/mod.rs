@@ -1,0 +1,383 @@
+//! A machine that is reached by the user's own `ssh`, with the user's keys, configuration and known hosts. The agent is
+//! sent over the connection, serves it by its standard streams, and is gone with it.
+//!
+//! Over there a shell takes the agent into a directory of its own, in memory where programs may be run from that
+//! (`/dev/shm`), and takes the directory away when the agent has ended. The agent ends with the stream, or when it has
+//! heard nothing for [`SILENCE`], and undoes what was changed; one that was killed is begun once more to undo it.
+//!
+//! Nothing that the other machine says is run here, and no more is taken of it than [`MOST_SAID`] before the agent
+//! answers; what an agent may answer is bounded by its protocol.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::machine::lock;
+use crate::{Node, Remote};
+
+mod address;
+
+pub use address::{Address, SCHEME};
+
+/// How long it may take until the agent answers, with all that is sent.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long `ssh` may take to reach the other machine, in seconds.
+const CONNECT_SECONDS: u32 = 15;
+/// The agent ends when it has heard nothing for so long: the way to it is broken.
+pub const SILENCE: Duration = Duration::from_secs(60);
+/// How often it hears something.
+const PULSE: Duration = Duration::from_secs(15);
+/// How long the other side may take to undo what was changed and to end.
+const END_LIMIT: Duration = Duration::from_secs(15);
+/// Bytes that a shell over there may say before the agent does, and bytes kept of `ssh`'s own words.
+const MOST_SAID: usize = 64 << 10;
+/// What the script's lines begin with.
+const OURS: &str = "vmio-ssh ";
+/// What a shell over there does.
+const SCRIPT: &str = include_str!("script.sh");
+/// Places that are memory.
+const IN_MEMORY: [&str; 2] = ["/dev/shm/", "/run/"];
+
+/// Why a machine cannot be worked on.
+#[derive(Debug, thiserror::Error)]
+#[error("{address}: {what}")]
+pub struct Error {
+    address: Address,
+    what: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// The agent for a machine's processor.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The processor, as `uname -m` names it: `x86_64`.
+    pub machine: String,
+    /// The file.
+    pub file: PathBuf,
+}
+
+/// A machine with an agent on it. When it is dropped, what was changed is undone and the agent is gone.
+pub struct Machine {
+    /// As long as `Some`.
+    remote: Option<Remote>,
+    /// Where the agent's file is there.
+    place: PathBuf,
+    stream: UnixStream,
+    ssh: Ssh,
+    /// Closed when the pulse is to end.
+    pulse: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+impl Machine {
+    /// Goes there by this command (`ssh`, with options of its own), with the agent among these that is for that
+    /// machine's processor.
+    ///
+    /// # Errors
+    /// When it cannot be reached, or no agent runs there.
+    pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Self, Error> {
+        let until = Instant::now() + LIMIT;
+        let failed = |what: String, help: &str| Error { address: address.clone(), what, help: help.to_owned() };
+        let cannot = |what: &str| {
+            let what = format!("cannot {what}");
+            move |e: io::Error| failed(format!("{what}: {e}"), "try it again")
+        };
+        let [first, ..] = agents else {
+            return Err(failed("there is no vmio-agent to send there".into(), "make agent (a package has it)"));
+        };
+        let bytes = |program: &Program| {
+            let what = format!("read {}", program.file.display());
+            std::fs::read(&program.file).map_err(cannot(&what))
+        };
+        // What runs there is told apart by its processor; agents for others are of another size.
+        let mut agent = bytes(first)?;
+        let (stream, theirs) = UnixStream::pair().map_err(cannot("make a socket"))?;
+        let mut running = Ssh::start(ssh, address, theirs, agent.len())
+            .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
+        let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
+        let machine = match head.line("is") {
+            Ok(line) => line,
+            Err(why) => return Err(running.refused(address, &why)),
+        };
+        let found = machine.split_once(' ').filter(|(system, _)| *system == "Linux").map(|(_, machine)| machine);
+        let fits = |program: &&Program| Some(program.machine.as_str()) == found;
+        if !fits(&first) {
+            let Some(other) = agents.iter().find(fits) else {
+                let have: Vec<&str> = agents.iter().map(|program| program.machine.as_str()).collect();
+                let what = format!("it is {machine}, and vmio-agent is here for Linux {} alone", have.join(", "));
+                return Err(failed(what, "build the agent for that processor (docs/ssh.md)"));
+            };
+            // The size is in the command: begin anew with that one first.
+            let rest: Vec<Program> = std::iter::once(other.clone()).chain(agents.iter().cloned()).collect();
+            drop(running);
+            return Self::open(ssh, address, &rest);
+        }
+        let place = head.line("at").map_err(|why| running.refused(address, &why))?;
+        if place.is_empty() {
+            let what = "no directory there takes a program: /dev/shm, /run, /tmp and the home directory were tried";
+            return Err(failed(what.into(), "make room, or mount one of them without noexec"));
+        }
+        let mut output = &stream;
+        let sent = stream.set_write_timeout(Some(LIMIT)).and_then(|()| output.write_all(&agent));
+        agent.clear();
+        sent.map_err(|e| running.refused(address, &format!("it took no agent: {e}")))?;
+        stream.set_read_timeout(None).map_err(cannot("wait for an answer"))?;
+        let share = || stream.try_clone().map_err(cannot("share a socket"));
+        let halves = (Box::new(share()?) as Box<dyn Read + Send>, Box::new(share()?) as Box<dyn Write + Send>);
+        let left = until.saturating_duration_since(Instant::now());
+        let remote = Remote::connect(&address.to_string(), halves, left)
+            .map_err(|e| running.refused(address, &format!("the agent does not answer: {e}")))?;
+        let pulse = pulse(remote.clone()).map_err(cannot("start a thread"))?;
+        Ok(Self { remote: Some(remote), place: place.into(), stream, ssh: running, pulse: Some(pulse) })
+    }
+
+    /// The machine.
+    ///
+    /// # Panics
+    /// Never: it is there as long as this is.
+    pub fn node(&self) -> &Remote {
+        self.remote.as_ref().expect("until it is dropped")
+    }
+
+    /// The same to share; what still has it when the machine is dropped gets errors.
+    pub fn shared(&self) -> Arc<dyn Node> {
+        Arc::new(self.node().clone())
+    }
+
+    /// The directory of the agent over there while it runs, and whether that is memory.
+    pub fn place(&self) -> (&Path, bool) {
+        (&self.place, IN_MEMORY.iter().any(|dir| self.place.starts_with(dir)))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some((stop, thread)) = self.pulse.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+        if let Some(remote) = self.remote.take() {
+            // The agent says that all is undone; one that is gone has undone it, or will.
+            let _ = remote.close();
+        }
+        let _ = self.stream.shutdown(Shutdown::Both);
+        self.ssh.end();
+    }
+}
+
+/// Says something now and then, so that an agent that hears nothing knows that nobody is there.
+fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
+    let (stop, stopped) = mpsc::channel();
+    let beat = move || {
+        while stopped.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout)
+            && crate::Reader::clock_seconds(&remote).is_ok()
+        {}
+    };
+    Ok((stop, thread::Builder::new().name("ssh pulse".into()).spawn(beat)?))
+}
+
+/// The `ssh` program at work.
+struct Ssh {
+    child: Child,
+    said: Arc<Mutex<Vec<u8>>>,
+    /// Until it is ended.
+    listener: Option<JoinHandle<()>>,
+}
+
+/// How long is waited for the rest of its words when it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(5);
+
+impl Ssh {
+    fn start(ssh: &[String], address: &Address, stream: UnixStream, agent_bytes: usize) -> io::Result<Self> {
+        let script =
+            SCRIPT.replace("SILENCE", &SILENCE.as_secs().to_string()).replace("SIZE", &agent_bytes.to_string());
+        let script = script.trim_end();
+        let (input, output): (OwnedFd, OwnedFd) = (stream.try_clone()?.into(), stream.into());
+        let (program, options) = ssh.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut child = Command::new(program)
+            .args(options)
+            // Nobody is asked: a host that is not known, or a key with a password, is an error. The rest is the user's.
+            .args(["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=3"])
+            .args(["-o", &format!("ConnectTimeout={CONNECT_SECONDS}"), "-o", "ClearAllForwardings=yes"])
+            .args(address.words())
+            .arg(format!("exec sh -c '{script}'"))
+            // Its messages are read.
+            .env("LC_ALL", "C")
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::piped())
+            // A Ctrl-C is vmio's to answer, which may have to undo things over there.
+            .process_group(0)
+            .spawn()?;
+        let (said, mut stderr) = (Arc::new(Mutex::new(Vec::new())), child.stderr.take());
+        let keep = Arc::clone(&said);
+        let listen = move || {
+            let mut buffer = [0; 4096];
+            while let Some(n) = stderr.as_mut().and_then(|e| e.read(&mut buffer).ok()).filter(|n| *n > 0) {
+                let mut kept = lock(&keep);
+                let room = MOST_SAID - kept.len();
+                kept.extend_from_slice(&buffer[..n.min(room)]);
+            }
+        };
+        let listener = thread::Builder::new().name("ssh's messages".into()).spawn(listen)?;
+        Ok(Self { child, said, listener: Some(listener) })
+    }
+
+    /// What went wrong, in `ssh`'s own words where it has any. It is ended.
+    fn refused(&mut self, address: &Address, why: &str) -> Error {
+        self.end();
+        let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
+        let (what, help) = told(address, &said, why);
+        Error { address: address.clone(), what, help }
+    }
+
+    /// Waits for its end, and ends it when that takes too long.
+    fn end(&mut self) {
+        self.end_within(END_LIMIT);
+    }
+
+    fn end_within(&mut self, limit: Duration) {
+        // With the listener all of it is over: its number may be another's by then.
+        let Some((listener, own)) = self.listener.take().zip(Pid::from_raw(self.child.id().cast_signed())) else {
+            return;
+        };
+        // As long as nobody has taken note of its end the number stays its own, and so does that of its group.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let until = Instant::now() + limit;
+        while waitid(WaitId::Pid(own), look).is_ok_and(|ended| ended.is_none()) && Instant::now() < until {
+            thread::sleep(POLL);
+        }
+        // What it has started may outlive it, and hold its end of the pipe.
+        let until = Instant::now() + LAST_WORDS.min(limit);
+        while !listener.is_finished() && Instant::now() < until {
+            thread::sleep(POLL);
+        }
+        let _ = kill_process_group(own, Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        self.end_within(Duration::ZERO);
+    }
+}
+
+/// What `ssh` said, and what to do: words of OpenSSH's `ssh` -> the mend, the first that fits.
+const MENDS: [(&str, &str); 8] = [
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its key is another than your known hosts have: find out why before you do anything (ssh-keygen -R HOST forgets the old one)",
+    ),
+    (
+        "Host key verification failed",
+        "its key is not among your known hosts: go there once by hand and compare it (BY_HAND)",
+    ),
+    (
+        "Permission denied",
+        "give a key that it takes and that needs no password here, as ssh-agent or ssh-copy-id do; try it by hand (BY_HAND)",
+    ),
+    ("Could not resolve hostname", "see how the host is called"),
+    ("Connection refused", "see whether sshd runs there, and on which port"),
+    ("timed out", "see whether the host is up, and whether a firewall is between"),
+    ("No route to host", "see whether the host is up, and whether a firewall is between"),
+    ("Too many authentication failures", "name the key in ~/.ssh/config (IdentityFile, IdentitiesOnly yes)"),
+];
+
+fn told(address: &Address, said: &str, why: &str) -> (String, String) {
+    let mend = MENDS.iter().find(|(words, _)| said.contains(words));
+    let by_hand = address.by_hand();
+    let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
+    let what = match (mend, line) {
+        // The line that says it, not the last one of a banner.
+        (Some((words, _)), _) => said.lines().find(|line| line.contains(words)).unwrap_or(words).trim().to_owned(),
+        (None, Some(line)) => format!("{why}; ssh said: {line}"),
+        (None, None) => why.to_owned(),
+    };
+    let what: String = what.chars().filter(|c| !c.is_control()).take(400).collect();
+    let what = what.trim_matches(['@', ' ']).to_owned();
+    let help = mend.map_or("try it by hand: BY_HAND", |(_, help)| help);
+    (what, help.replace("BY_HAND", &by_hand).replace("HOST", &address.host))
+}
+
+/// What the shell over there says before the agent does.
+struct Head {
+    stream: UnixStream,
+    until: Instant,
+    said: usize,
+}
+
+impl Head {
+    /// The rest of the next line of the script's that begins with this word. What a login says before it is passed over.
+    fn line(&mut self, word: &str) -> Result<String, String> {
+        let mut line = Vec::new();
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left)).map_err(|e| e.to_string())?;
+            let mut byte = [0];
+            match (&self.stream).read(&mut byte) {
+                Ok(0) => return Err("the connection ended before a shell answered".to_owned()),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                    return Err(format!("no shell answered within {} s", LIMIT.as_secs()));
+                }
+                Err(e) => return Err(e.to_string()),
+            }
+            self.said += 1;
+            if self.said > MOST_SAID {
+                return Err(format!("a shell said {MOST_SAID} bytes and not what it was asked"));
+            }
+            if byte[0] != b'\n' {
+                line.push(byte[0]);
+                continue;
+            }
+            let text = String::from_utf8_lossy(&line);
+            if let Some(rest) = text.trim().strip_prefix(OURS).and_then(|rest| rest.strip_prefix(word)) {
+                return Ok(rest.trim().chars().filter(|c| !c.is_control()).collect());
+            }
+            line.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The script stands between single quotes, for whatever shell the user has there.
+    #[test]
+    fn the_script_can_be_quoted() {
+        assert!(!SCRIPT.contains('\''));
+        assert_eq!(SCRIPT.matches("SIZE").count(), 2);
+    }
+
+    #[test]
+    fn what_ssh_says_becomes_an_error_with_its_mend() {
+        let address: Address = "ssh://root@web:2222".parse().unwrap();
+        let (what, help) = told(&address, "No ED25519 host key is known\r\nHost key verification failed.\r\n", "ended");
+        assert_eq!(what, "Host key verification failed.");
+        assert!(help.contains("(ssh -p 2222 root@web)"), "{help}");
+        let changed =
+            "@@@@@@\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\n@@@@@\nHost key verification failed.";
+        let (what, help) = told(&address, changed, "ended");
+        assert_eq!(what, "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!");
+        assert!(help.contains("ssh-keygen -R web"), "{help}");
+        let (what, help) = told(&address, "kex: \u{1b}[31mbroken\n", "the connection ended");
+        assert_eq!(what, "the connection ended; ssh said: kex: [31mbroken");
+        assert_eq!(help, "try it by hand: ssh -p 2222 root@web");
+        assert_eq!(told(&address, "", "no answer").0, "no answer");
+    }
+}

@@ -1,0 +1,216 @@
+//! Machines that are reached by `ssh`: a real sshd on loopback, with keys of its own, that plays the other machine.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use vmio_node::ssh::{Address, Machine, Program};
+use vmio_node::{Exec, Local, Node};
+use vmio_rig::ours::AGENT;
+
+use crate::help::bed::Bed;
+use crate::help::schema::fits;
+
+/// A server, and a user who may go there.
+struct Server {
+    dir: tempfile::TempDir,
+    port: u16,
+    child: Child,
+}
+
+fn run(program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The system's, or the one that scripts/root-tests has unpacked.
+fn sshd() -> PathBuf {
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sshd/usr/sbin/sshd");
+    let all = [PathBuf::from("/usr/sbin/sshd"), unpacked];
+    all.into_iter().find(|path| path.exists()).expect("no sshd: scripts/root-tests gets one")
+}
+
+impl Server {
+    fn start() -> Server {
+        run("ip", &["link", "set", "lo", "up"]);
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        for key in ["host", "other", "user"] {
+            run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", key, "-f", &at(key)]);
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let public = |key: &str| fs::read_to_string(at(&format!("{key}.pub"))).unwrap();
+        fs::write(at("authorized"), public("user")).unwrap();
+        for (file, key) in [("known", "host"), ("changed", "other")] {
+            fs::write(at(file), format!("[127.0.0.1]:{port} {}", public(key))).unwrap();
+        }
+        fs::write(at("unknown"), "").unwrap();
+        let config = format!(
+            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPermitRootLogin yes\nUsePAM no\n\
+             StrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n",
+            at("host"),
+            at("authorized")
+        );
+        fs::write(at("sshd"), config).unwrap();
+        // The user that it gives its rights away to, and its directory, for its own eyes.
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        fs::write(at("passwd"), passwd + "\nsshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
+        let script = format!(
+            "mount --bind {} /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd && exec {} -D -e -f {}",
+            at("passwd"),
+            sshd().display(),
+            at("sshd")
+        );
+        let log = fs::File::create(at("log")).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--", "sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().unwrap();
+        let server = Server { dir, port, child };
+        server.until("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        server
+    }
+
+    fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+            assert!(Instant::now() < end, "{what}: not within 60 s; sshd said: {log}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn address(&self) -> Address {
+        format!("ssh://root@127.0.0.1:{}", self.port).parse().unwrap()
+    }
+
+    /// The user's `ssh`, who knows these hosts and has this key.
+    fn ssh(&self, known: &str, key: &str) -> String {
+        let at = |name: &str| self.dir.path().join(name).display().to_string();
+        let file = at(&format!("{known}-{key}"));
+        let config = format!(
+            "UserKnownHostsFile {}\nGlobalKnownHostsFile /dev/null\nIdentityFile {}\nIdentitiesOnly yes\nIdentityAgent none\n",
+            at(known),
+            at(key)
+        );
+        fs::write(&file, config).unwrap();
+        format!("ssh -F {file}")
+    }
+
+    /// It with an agent.
+    fn open(&self) -> Machine {
+        let agent = AGENT.find(&Local::new()).unwrap();
+        let words: Vec<String> = self.ssh("known", "user").split(' ').map(str::to_owned).collect();
+        let agents = [Program { machine: std::env::consts::ARCH.into(), file: agent }];
+        Machine::open(&words, &self.address(), &agents).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Directories of agents in memory.
+fn agents() -> Vec<String> {
+    let names = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("vmio.")).collect()
+}
+
+#[test]
+#[ignore = "root"]
+fn another_host_is_looked_at_and_nothing_stays_there() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let scan = |on: Option<&str>| {
+        let mut command = bed.command(&["scan", "--json"]);
+        command.args(on.into_iter().flat_map(|on| ["--on", on]));
+        command.env("VMIO_SSH", server.ssh("known", "user"));
+        bed.finish(&mut command).with(0)
+    };
+    let address = server.address().to_string();
+    let there = scan(Some(&address));
+    fits("scan", &there.out);
+    let said: Value = serde_json::from_str(&there.out).unwrap();
+    assert_eq!(said["on"], address.as_str());
+    assert!(there.err.contains("vmio-agent runs there from memory"), "{}", there.err);
+    // It is this machine after all: the same guests are there.
+    let here: Value = serde_json::from_str(&scan(None).out).unwrap();
+    let names = |said: &Value| {
+        let guests = said["guests"].as_array().unwrap().iter();
+        guests.map(|guest| guest["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&said), here["on"].as_str()), (names(&here), None));
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
+    let (server, bed) = (Server::start(), Bed::new());
+    let address = server.address().to_string();
+    let scan = |ssh: &str, address: &str| {
+        let mut command = bed.command(&["scan", "--on", address]);
+        bed.finish(command.env("VMIO_SSH", ssh)).with(3)
+    };
+    scan(&server.ssh("unknown", "user"), &address).says(&["Host key verification failed", "go there once by hand"]);
+    scan(&server.ssh("changed", "user"), &address).says(&["IDENTIFICATION HAS CHANGED", "ssh-keygen -R 127.0.0.1"]);
+    scan(&server.ssh("known", "other"), &address).says(&["Permission denied", "ssh-copy-id"]);
+    let nobody = format!("ssh://127.0.0.1:{}", TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port());
+    scan(&server.ssh("known", "user"), &nobody).says(&["Connection refused", "whether sshd runs there"]);
+    scan("no-such-ssh", &address).says(&["cannot start no-such-ssh", "install openssh-client"]);
+    // What answers is no shell, or one of a machine that no agent is for.
+    let fake = |name: &str, text: &str| {
+        let file = server.dir.path().join(name);
+        fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        file.display().to_string()
+    };
+    let other = fake("other-machine", "echo Welcome; echo vmio-ssh is Linux riscv64; cat > /dev/null");
+    scan(&other, &address).says(&["it is Linux riscv64", "vmio-agent is here for Linux", "docs/ssh.md"]);
+    scan(&fake("talks", "yes welcome"), &address).says(&["a shell said", "and not what it was asked"]);
+    scan(&fake("noexec", "echo vmio-ssh is Linux $(uname -m); echo vmio-ssh at; cat > /dev/null"), &address)
+        .says(&["no directory there takes a program", "noexec"]);
+    scan(
+        &fake("silent", "echo vmio-ssh is Linux $(uname -m); echo vmio-ssh at /tmp; head -c 100000 >/dev/null"),
+        &address,
+    )
+    .says(&["try it by hand"]);
+    let option = bed.finish(&mut bed.command(&["scan", "--on", "ssh://-oProxyCommand=x"])).with(2);
+    option.says(&["does not begin with `-`"]);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn what_was_done_there_is_undone_when_the_connection_breaks() {
+    let (server, before) = (Server::start(), agents());
+    let made = server.dir.path().join("made-there");
+    let machine = server.open();
+    let node = machine.shared();
+    node.write(&made, b"here", None).unwrap();
+    let process = node.spawn(&Exec::new("sleep").args(["1000"])).unwrap();
+    let (pid, at) = (process.pid(), machine.place().0.to_owned());
+    assert!(made.exists() && at.exists() && machine.place().1);
+    let ssh = server.ssh("known", "user");
+    run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
+    server.until("the agent has undone it", || !made.exists() && !Path::new(&format!("/proc/{pid}")).exists());
+    server.until("nothing is left of the agent", || !at.exists());
+    assert!(node.reader().read(Path::new("/proc/version")).is_err(), "the connection is gone");
+    drop((process, machine));
+    // An agent that is killed is begun once more to undo it.
+    let machine = server.open();
+    machine.node().write(&made, b"here", None).unwrap();
+    let (program, at) = (machine.place().0.join("vmio-agent"), machine.place().0.to_owned());
+    run("pkill", &["-KILL", "-f", &format!("^{}", program.display())]);
+    server.until("it is undone by another", || !made.exists() && !at.exists());
+    drop(machine);
+    assert_eq!(agents(), before);
+}
