@@ -31,6 +31,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
+    ("remote", include_str!("../../../studies/remote.toml")),
+    ("wire", include_str!("../../../studies/wire.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

@@ -188,8 +188,11 @@ impl Machine<'_> {
         // The peer is held to nothing: what is measured is the actor.
         let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
         let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
-        let served = End { node: self.local.clone(), at, enter, exec_base };
-        let ports = self.bed.as_ref().map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
+        let ours = nets::find(network).is_none_or(|network| network.is_ours());
+        let peers = if ours { None } else { self.peer.as_ref().map(|peer| peer.node.clone()) };
+        let served = End { node: peers.unwrap_or_else(|| self.local.clone()), at, enter, exec_base };
+        let ports =
+            self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
         let mut subjects = self.watched(actor, Vec::new())?;
         let link = match &path.plug {
             Some(plug) => (plug.tap.clone(), self.host_end()),
@@ -199,7 +202,9 @@ impl Machine<'_> {
         let host = || self.host_end();
         let shared = || Some([path.port.clone()?, path.uplink.clone()?].map(|name| (name, host())));
         let links = if nets::find(network).is_some_and(nets::Network::is_shared) { shared() } else { None };
-        for (name, enter) in links.map_or(vec![link], Vec::from) {
+        // What else an interface of the host's own carries is not vmio's to tell apart.
+        let links = if ours { links.map_or(vec![link], Vec::from) } else { Vec::new() };
+        for (name, enter) in links {
             subjects.push(Subject::here(self.local.clone(), Thing::Link { name, enter }));
         }
         let last = workload.roles().len().saturating_sub(1);
@@ -239,6 +244,10 @@ impl Machine<'_> {
 
     /// What is watched of whoever works: the host's processors, and a guest's hypervisor or a container's processes.
     fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
+        // What this host does meanwhile says nothing of another machine.
+        if actor.side.is_afar() {
+            return Ok(Vec::new());
+        }
         let mut all = [Thing::Processors, Thing::Others { than: std::process::id() }]
             .map(|thing| Subject::here(self.local.clone(), thing))
             .to_vec();
