@@ -245,6 +245,7 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     };
     let done = bed.finish(&mut run(&on, &["--json"])).with(0);
     let said: Value = serde_json::from_str(&done.out).unwrap();
+    fits("tax", &done.out);
     assert_eq!(said["environment"]["afar"]["address"], server.address().to_string());
     let cells = said["cells"].as_array().unwrap();
     let workloads: Vec<&str> = cells.iter().map(|cell| cell["cell"]["workload"].as_str().unwrap()).collect();
@@ -313,8 +314,13 @@ fn the_network_to_another_machine_is_measured() {
     let mut command = bed.command(&["study", "run", &study, "--yes", "--json", "--peer", &address]);
     let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     let said: Value = serde_json::from_str(&done.out).unwrap();
+    fits("tax", &done.out);
     assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
     assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
+    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--json", "--peer", &address]);
+    let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    fits("tax-plan", &planned.out);
+    assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
     let mut none = bed.command(&["study", "run", &study, "--yes"]);
     bed.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
     let mut idle = bed.command(&["tax", "--quick", "--yes", "--peer", &address]);

@@ -305,9 +305,22 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ("study-experiment", "root_experiment.rs", include_str!("root_experiment.rs")),
 ];
 
+/// What is stored of other machines.
+const ELSEWHERE_MEASURED: &[&str] = &[
+    "Afar.address",
+    "Afar.cpu",
+    "Afar.cpus",
+    "Afar.dir",
+    "Afar.kernel",
+    "Afar.memory_bytes",
+    "Environment.afar",
+    "Environment.peer",
+];
+
 /// Fields that this test cannot have other than as `null`, and why.
 const SELDOM: &[(&str, &[&str], &str)] = &[
     ("scan", &["Provenance.name"], "a recording, which no program makes"),
+    ("scan", &[".on"], "another machine: root_ssh.rs"),
     ("tax", &["Provenance.name"], "the same"),
     ("doctor", &[".accelerator", "Accelerator.accel", "Accelerator.reason"], "a guest found out: guest_schema.rs"),
     ("doctor", &[".other_guests_unseen"], "/proc hides processes from the user"),
@@ -327,6 +340,10 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
         ],
         "a guest that others limit: common/advice/others.rs",
     ),
+    ("tax", ELSEWHERE_MEASURED, "another machine: root_ssh.rs"),
+    ("tax-noise", ELSEWHERE_MEASURED, "the same"),
+    ("runs-export", ELSEWHERE_MEASURED, "the same"),
+    ("tax-plan", &[".peer"], "the same"),
     ("tax-plan", &[".form"], "guests use the storage: root_budget.rs"),
     ("tax-plan", &[".device", "Device.path", "Device.node", "Device.not_seen", "Device.identity"], "root_device.rs"),
     ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
-use vmio_model::cell::{Actor, Cell, Subject};
+use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{GIB, Study};
 use vmio_node::{Node, Reader};
 
+use self::elsewhere::{refuse_idle, uses_host};
 use self::rates::{needed_bytes, rates, refilled};
 use self::unmet::unmet;
 use super::afar::{Afar, Peer};
@@ -25,8 +26,9 @@ use crate::disks::{modelled, space, targets};
 use crate::gentle::instance::{self, Unseen};
 use crate::image::OwnKernel;
 use crate::limits::{self, Share};
-use crate::{guests, nets, workloads};
+use crate::{guests, workloads};
 
+mod elsewhere;
 mod rates;
 #[cfg(test)]
 mod tests;
@@ -214,36 +216,6 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
     }
     Ok(planned)
-}
-
-/// Whether anybody works on this host, who could be in the way of others here.
-fn uses_host(study: &Study) -> bool {
-    study.cells().iter().flat_map(Cell::actors).any(|actor| !actor.side.is_afar())
-}
-
-/// Another machine that is named for nothing is a mistake.
-fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure> {
-    let cells = study.cells();
-    let any = |is: &dyn Fn(&Actor) -> bool| cells.iter().flat_map(Cell::actors).any(is);
-    let over_no_wire = |actor: &Actor| match &actor.subject {
-        Subject::Path { network, .. } => nets::find(network).is_none_or(|network| network.is_ours()),
-        _ => true,
-    };
-    let (what, help) = match (&wishes.afar, &wishes.peer) {
-        (Some(afar), _) if !any(&|actor| actor.side.is_afar()) => (
-            format!("no cell of the study {} works on the side ssh, and {} is named for one", study.name, afar.address),
-            "--on",
-        ),
-        (_, Some(peer)) if !any(&|actor| !over_no_wire(actor)) => (
-            format!(
-                "no cell of the study {} works over the network wire, and {} is named for one",
-                study.name, peer.address
-            ),
-            "--peer",
-        ),
-        _ => return Ok(()),
-    };
-    Err(Failure::new(Exit::Usage, what).help(format!("drop {help}, or use a study with such cells (docs/ssh.md)")))
 }
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.
