@@ -191,6 +191,7 @@ fn stock(dir: &Path) {
     published.study = vmio_model::kind::RunKind::Study("shafer2010-network".into());
     common::store_run(&store, &published);
     common::store_run(&store, &common::suite::run(Accel::Kvm));
+    common::store_run(&store, &common::suite::network(Accel::Kvm));
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -278,7 +279,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
-    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013"] {
+    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013", "rasmusson2013-network"] {
         all.run("study-compare", dir, &format!("study compare {study} paper --json"));
     }
     for args in ["tax --dry-run --json", "study run durability --dry-run --steady-state --json"] {

@@ -27,6 +27,7 @@ mod scores;
 pub mod simulation;
 mod svg;
 mod text;
+mod transfers;
 mod versus;
 mod view;
 
