@@ -19,6 +19,7 @@ mod json;
 pub mod like;
 mod markdown;
 mod page;
+mod page_cache;
 mod paper;
 pub mod plan;
 mod plot;

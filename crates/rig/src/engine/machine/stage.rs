@@ -123,6 +123,9 @@ impl Machine<'_> {
                 }
                 let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
                 let id = running.disks.get(&way).with_context(no_disk)?;
+                let opened = running.raw.get(&way).cloned();
+                let opened = opened.map(|path| Thing::Storage { target: target.to_owned(), path });
+                subjects.extend(opened.map(|thing| Subject::here(self.local.clone(), thing)));
                 let path = running.guest.disk_path(id)?;
                 // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
                 let own_disk = attachment.is_some();
