@@ -4,7 +4,7 @@
 use vmio_model::result::Run;
 
 use super::page::{self, Html, html};
-use super::{Report, cost, finding, format, like, page_cache, paper, scores, svg, view};
+use super::{Report, by_cell, cost, finding, format, like, paper, scores, svg, view};
 
 mod curves;
 mod raw;
@@ -33,7 +33,7 @@ pub fn html(report: &Report<'_>) -> String {
         (paper::html_controls(report))
         (table::measured(report))
         (cpu(report))
-        (page_cache::page(report))
+        (by_cell::page(report))
         @if !summary.skipped.is_empty() {
             h2 { "Not measured" }
             ul { @for (key, reason) in view::not_measured(summary) { li { (key) ": " (reason) } } }

@@ -3,6 +3,7 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod by_cell;
 mod code;
 mod config;
 mod cost;
@@ -19,7 +20,6 @@ mod json;
 pub mod like;
 mod markdown;
 mod page;
-mod page_cache;
 mod paper;
 pub mod plan;
 mod plot;
