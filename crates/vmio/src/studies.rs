@@ -29,6 +29,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("cpu-quick", include_str!("../../../studies/cpu-quick.toml")),
     ("rasmusson2013", include_str!("../../../studies/rasmusson2013.toml")),
     ("rasmusson2013-network", include_str!("../../../studies/rasmusson2013-network.toml")),
+    ("hdparm", include_str!("../../../studies/hdparm.toml")),
     ("page-cache", include_str!("../../../studies/page-cache.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
