@@ -43,6 +43,11 @@ pub fn peers() -> Vec<String> {
     all
 }
 
+/// Names of the networks that guests need no card for.
+pub fn inside() -> Vec<String> {
+    ALL.iter().filter(|n| n.is_inside()).map(|n| n.name().to_owned()).collect()
+}
+
 /// The peer that is the host which guests are on.
 pub const HOST: &str = "host";
 /// The peer that is another host.
@@ -62,6 +67,11 @@ pub trait Network: Sync {
     fn peers(&self) -> &'static [&'static str];
     /// Whether a guest can be plugged in.
     fn takes_guests(&self) -> bool;
+    /// Whether both ends are on the actor's own machine: a guest needs no card for it, and what serves is held to what the
+    /// actor is held to.
+    fn is_inside(&self) -> bool {
+        false
+    }
     /// Whether packets go over an interface whose MTU can be set.
     fn has_wire(&self) -> bool {
         true
