@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use actor::{Actor, Millis};
 pub use baseline::{Baseline, Like};
 pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
-pub use side::{CONTAINER, NATIVE, Shape, Side, shares_kernel};
+pub use side::{CONTAINER, NATIVE, SSH, Shape, Side, shares_kernel};
 pub use subject::{Nic, Subject};
 
 /// What is set around a cell, by the names of the entries of `vmio-rig`'s `settings`, in their own words:

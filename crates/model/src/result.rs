@@ -87,6 +87,12 @@ pub struct Environment {
     /// sides; `None` where nothing was capped.
     #[serde(default)]
     pub cap_ratio: Option<f64>,
+    /// The other machine that was measured; `None` where it was this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub afar: Option<Afar>,
+    /// The machine at the other end of the paths of the network `wire`: `ssh://root@host (192.0.2.7)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
     /// What the machine is where it is none of metal: `lab host (Linux 6.1.0 under TCG)`.
     #[serde(default)]
     pub node: Option<String>,
@@ -94,6 +100,32 @@ pub struct Environment {
     /// resumed run included: they count against the write budget.
     #[serde(default)]
     pub written_beside_bytes: u64,
+}
+
+/// A machine that was reached by `ssh`, as it said of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Afar {
+    /// `ssh://root@host`.
+    pub address: String,
+    /// The directory that its files were made in.
+    pub dir: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPU model, from /proc/cpuinfo.
+    pub cpu: String,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+}
+
+/// `ssh://root@host: Linux 6.1.0, 2 CPUs (model), 4096 MiB`.
+impl std::fmt::Display for Afar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { address, dir: _, kernel, cpu, cpus, memory_bytes } = self;
+        let word = if *cpus == 1 { "CPU" } else { "CPUs" };
+        write!(f, "{address}: Linux {kernel}, {cpus} {word} ({cpu}), {} MiB", memory_bytes >> 20)
+    }
 }
 
 /// Work at the backing device that was not the cell's own.

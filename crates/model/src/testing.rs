@@ -330,6 +330,8 @@ fn environment() -> Environment {
         native_limits: "cgroup v1".into(),
         qemu_limits: None,
         guest_kernel_file: None,
+        afar: None,
+        peer: None,
         node: None,
         written_beside_bytes: 0,
         other_guests: 0,

@@ -41,6 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         run_dir: &run_dir,
         state_dir: &state,
         accel: None,
+        afar: None,
         boot_limit: Duration::from_secs(60),
         oom_score_adj: 1000,
         cgroup_procs: Vec::new(),

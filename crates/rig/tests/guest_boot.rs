@@ -249,6 +249,7 @@ fn kvm_is_believed_only_after_a_boot_and_remembered() {
             run_dir: &bed.run_dir(),
             state_dir: bed.dir.path(),
             accel: None,
+            afar: None,
             boot_limit: BOOT_LIMIT,
             oom_score_adj: 1000,
             cgroup_procs: Vec::new(),

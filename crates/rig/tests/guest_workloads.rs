@@ -58,6 +58,7 @@ fn every_workload_runs_in_a_guest_on_every_driver() {
         run_dir: &run_dir.path().join("r"),
         state_dir: dir.path(),
         accel: Some(Accel::Tcg),
+        afar: None,
         boot_limit: Duration::from_secs(60),
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: Vec::new(),

@@ -24,6 +24,7 @@ fn launch(bed: &Bed, limits: &Limits, disks: Vec<DiskSpec>) -> guests::Result<Bo
         run_dir: &run_dir,
         state_dir: &bed.dir(),
         accel: None,
+        afar: None,
         boot_limit: Duration::from_secs(20),
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: limits.procs_files(),

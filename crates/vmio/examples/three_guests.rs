@@ -79,6 +79,7 @@ fn main() -> Result<()> {
         run_dir: &run_dir,
         state_dir: &state,
         accel: None,
+        afar: None,
         boot_limit: Duration::from_secs(120),
         oom_score_adj: 1000,
         cgroup_procs: Vec::new(),

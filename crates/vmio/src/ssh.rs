@@ -23,13 +23,22 @@ pub fn open(address: &Address) -> Result<Machine, Failure> {
         .help("make agent (a package has it in /usr/lib/vmio)")
     })?;
     let agents = [Program { machine: ARCH.to_owned(), file: agent }];
-    let ssh = std::env::var(COMMAND).unwrap_or_default();
-    let ssh: Vec<String> = ssh.split_whitespace().map(str::to_owned).collect();
-    let ssh = if ssh.is_empty() { vec!["ssh".to_owned()] } else { ssh };
-    let machine = Machine::open(&ssh, address, &agents)
+    let machine = Machine::open(&command(), address, &agents)
         .map_err(|e| Failure::new(Exit::Precondition, e.to_string()).help(&e.help))?;
     let (place, in_memory) = machine.place();
     let from = if in_memory { "from memory" } else { "from a disk, since no memory there takes programs" };
     term::note(&format!("{address}: vmio-agent runs there {from} ({}) and is gone afterwards", place.display()));
     Ok(machine)
+}
+
+/// The name or IP address of the host behind an address, by the user's own configuration.
+pub fn host_name(address: &Address) -> std::io::Result<String> {
+    vmio_node::ssh::host_name(&command(), address)
+}
+
+/// The command to go there by.
+fn command() -> Vec<String> {
+    let ssh = std::env::var(COMMAND).unwrap_or_default();
+    let ssh: Vec<String> = ssh.split_whitespace().map(str::to_owned).collect();
+    if ssh.is_empty() { vec!["ssh".to_owned()] } else { ssh }
 }

@@ -35,6 +35,8 @@ pub const ALL: &[(&str, &str)] = &[
     ("network-settings", include_str!("../../../studies/network-settings.toml")),
     ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
+    ("remote", include_str!("../../../studies/remote.toml")),
+    ("wire", include_str!("../../../studies/wire.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.

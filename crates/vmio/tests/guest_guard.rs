@@ -169,6 +169,7 @@ impl Host {
             run_dir: &self.dir.path().join("run"),
             state_dir: self.dir.path(),
             accel: Some(Accel::Tcg),
+            afar: None,
             boot_limit: BOOT_LIMIT,
             oom_score_adj: 1000,
             cgroup_procs: (number == 0).then(|| self.group.0.join("cgroup.procs")).into_iter().collect(),

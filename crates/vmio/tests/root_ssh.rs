@@ -214,3 +214,111 @@ fn what_was_done_there_is_undone_when_the_connection_breaks() {
     drop(machine);
     assert_eq!(agents(), before);
 }
+
+/// A study of few and short cells.
+fn study(dir: &Path, rows: &str) -> String {
+    let text = format!(
+        "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = {{ vcpus = 1, memory_mib = 192 }}\n\
+         repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 1.0, max_minutes = 3.0 {rows}"
+    );
+    let file = dir.join("away.toml");
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+const ON_A_DISK: &str = ", max_gib_written = 20.0 }\nsize = { target_mib = 384 }\n\
+    [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
+    workloads = [\"seq-write\", \"rand-read-1\", \"dd-read\"]\n\
+    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\"]\n";
+
+#[test]
+#[ignore = "root"]
+fn another_machine_is_measured_and_nothing_stays_there() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let there = tempfile::tempdir_in("/var/tmp").unwrap();
+    let study = study(server.dir.path(), ON_A_DISK);
+    let on = format!("{}{}", server.address(), there.path().display());
+    let run = |on: &str, more: &[&str]| {
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", on]);
+        command.args(more).env("VMIO_SSH", server.ssh("known", "user"));
+        command
+    };
+    let done = bed.finish(&mut run(&on, &["--json"])).with(0);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(said["environment"]["afar"]["address"], server.address().to_string());
+    let cells = said["cells"].as_array().unwrap();
+    let workloads: Vec<&str> = cells.iter().map(|cell| cell["cell"]["workload"].as_str().unwrap()).collect();
+    for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc"] {
+        assert!(workloads.contains(&wanted), "{workloads:?}");
+    }
+    // What goes through the memory of a machine that nothing holds is not measured, and that is said.
+    assert!(done.out.contains("the memory of another machine is not held"), "{}", done.out);
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "its file is gone");
+    let shown = bed.finish(&mut run(&on, &["--dry-run"])).with(0);
+    shown.says(&["measures", "this host's probes do not see it"]);
+    // What cannot be is refused before anything is made.
+    bed.finish(&mut run(&format!("{}/nowhere", server.address()), &[])).with(3).says(&["/nowhere is not there on"]);
+    bed.finish(&mut run(&format!("{}/dev/shm", server.address()), &[])).with(3).says(&["which is memory"]);
+    bed.finish(&mut run(&on, &["--gentle"])).with(2).says(&["--gentle concerns this host"]);
+    let mut none = bed.command(&["study", "run", &study, "--yes"]);
+    bed.finish(&mut none).with(3).says(&["no machine is named for the side ssh"]);
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let there = tempfile::tempdir_in("/var/tmp").unwrap();
+    let rows = ON_A_DISK.replace("rand-read-1\", \"dd-read", "rand-read-1");
+    let study = study(server.dir.path(), &rows.replacen("20.0 }", "60.0 }", 1));
+    let text =
+        fs::read_to_string(&study).unwrap().replace("min_pairs = 2, max_pairs = 2", "min_pairs = 50, max_pairs = 50");
+    fs::write(&study, text).unwrap();
+    let on = format!("{}{}", server.address(), there.path().display());
+    let ssh = server.ssh("known", "user");
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
+    let running = command.env("VMIO_SSH", &ssh).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let samples = || {
+        let mut command = bed.command(&["runs", "list", "--json"]);
+        let said: Value =
+            serde_json::from_str(&command.output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap())
+                .unwrap_or(Value::Null);
+        said["runs"][0]["samples"].as_u64().unwrap_or(0)
+    };
+    server.until("it measures", || samples() >= 4);
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 1, "its file is there");
+    run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
+    let ended = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("samples are kept"), "{said}");
+    server.until("the file is gone there", || fs::read_dir(there.path()).unwrap().count() == 0);
+    server.until("no fio is left", || {
+        !Command::new("pgrep").args(["-f", &there.path().display().to_string()]).output().unwrap().status.success()
+    });
+    server.until("nothing is left of the agent", || agents() == before);
+    assert!(samples() >= 4);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn the_network_to_another_machine_is_measured() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let rows = " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
+                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\"]\n";
+    let study = study(server.dir.path(), rows);
+    let address = server.address().to_string();
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--json", "--peer", &address]);
+    let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
+    assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
+    let mut none = bed.command(&["study", "run", &study, "--yes"]);
+    bed.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
+    let mut idle = bed.command(&["tax", "--quick", "--yes", "--peer", &address]);
+    bed.finish(idle.env("VMIO_SSH", server.ssh("known", "user"))).with(2).says(&["works over the network wire"]);
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}

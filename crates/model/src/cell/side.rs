@@ -9,10 +9,13 @@ pub const NATIVE: &str = "native";
 /// The kind of a container that vmio starts.
 pub const CONTAINER: &str = "container";
 
-/// Whether a side of this kind works under the host's own kernel, so that it has no machine to be given devices by:
-/// the host itself, and a container.
+/// The kind of another machine, which `ssh` reaches and which is measured as it is.
+pub const SSH: &str = "ssh";
+
+/// Whether a side of this kind works under a kernel that runs already, so that it has no machine to be given devices
+/// by: the host itself, a container, another machine.
 pub fn shares_kernel(kind: &str) -> bool {
-    matches!(kind, NATIVE | CONTAINER)
+    matches!(kind, NATIVE | CONTAINER | SSH)
 }
 
 /// A guest, or the host itself.
@@ -85,7 +88,12 @@ impl Side {
         self.kind == NATIVE
     }
 
-    /// Whether it works under the host's own kernel: it sees its subject by no device of its own.
+    /// Whether it is another machine than this host: nothing of this host is held for it, and none of its probes see it.
+    pub fn is_afar(&self) -> bool {
+        self.kind == SSH
+    }
+
+    /// Whether it works under a kernel that runs already: it sees its subject by no device of its own.
     pub fn shares_kernel(&self) -> bool {
         shares_kernel(&self.kind)
     }

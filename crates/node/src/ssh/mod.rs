@@ -26,8 +26,10 @@ use crate::machine::lock;
 use crate::{Node, Remote};
 
 mod address;
+mod name;
 
 pub use address::{Address, SCHEME};
+pub use name::host_name;
 
 /// How long it may take until the agent answers, with all that is sent.
 const LIMIT: Duration = Duration::from_secs(60);

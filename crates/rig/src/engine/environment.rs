@@ -8,6 +8,7 @@ use vmio_model::result::Environment;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
+use super::afar::{Afar, Peer};
 use super::plan::Planned;
 use crate::image::{self, Image};
 use crate::workloads;
@@ -74,6 +75,8 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         guest_kernel_file: planned.kernel.as_ref().map(|(kernel, _)| kernel.file.display().to_string()),
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
+        afar: planned.afar.as_ref().map(Afar::told),
+        peer: planned.peer.as_ref().map(Peer::to_string),
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
     }

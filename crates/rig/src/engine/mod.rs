@@ -1,6 +1,7 @@
 //! From a study to samples: what a run will do ([`plan`]), the loop that asks the study what comes
 //! next ([`measure`]), the machine under it ([`machine`]), where results go ([`store`]).
 
+pub mod afar;
 pub mod environment;
 pub mod machine;
 pub mod measure;

@@ -69,6 +69,8 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             local,
             journal: Arc::clone(journal),
             placed: planned.placed.clone(),
+            afar: planned.afar.clone(),
+            peer: planned.peer.clone(),
             cost: &planned.cost,
             traits: &planned.traits,
             force: job.force,

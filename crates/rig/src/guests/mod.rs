@@ -23,13 +23,15 @@ mod directory;
 mod hypervisor;
 mod native;
 pub mod qemu;
+mod ssh;
 
 pub use container::Processes;
 pub use hypervisor::{Hypervisor, Thread};
+pub use ssh::NO_MACHINE;
 pub use vmio_look::qemu::threads::Role;
 
 /// All kinds, in the order in which they are shown.
-pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu, &container::Container];
+pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu, &container::Container, &ssh::Ssh];
 
 /// The kind of that name.
 pub fn find(name: &str) -> Option<&'static dyn GuestKind> {
@@ -84,6 +86,8 @@ pub struct LaunchCtx<'a> {
     /// What goes before the command of the hypervisor, or of the container, so that it runs in a network namespace;
     /// empty: in ours, and a container in one of its own.
     pub enter: Vec<String>,
+    /// The other machine that was reached for the run.
+    pub afar: Option<Arc<dyn Node>>,
     /// Told what is being done, a few times a launch.
     pub progress: &'a dyn Fn(&str),
 }

@@ -24,11 +24,13 @@ mod namespace;
 mod shared;
 mod uplink;
 mod veth;
+mod wire;
 
 pub use namespace::Namespace;
 
 /// All networks, in the order in which they are shown.
-pub const ALL: &[&dyn Network] = &[&loopback::Loopback, &veth::Veth, &bridge::Bridge, &uplink::Uplink, &shared::Shared];
+pub const ALL: &[&dyn Network] =
+    &[&loopback::Loopback, &veth::Veth, &bridge::Bridge, &uplink::Uplink, &shared::Shared, &wire::Wire];
 
 /// The network of that name.
 pub fn find(name: &str) -> Option<&'static dyn Network> {
@@ -43,11 +45,16 @@ pub fn peers() -> Vec<String> {
     all
 }
 
+<<<<<<< HEAD
 /// Names of the networks that guests need no card for.
 pub fn inside() -> Vec<String> {
     ALL.iter().filter(|n| n.is_inside()).map(|n| n.name().to_owned()).collect()
 }
 
+=======
+/// Why there is no wire where no machine was named.
+pub const NO_PEER: &str = "no machine is named for the network wire: name one with --peer ssh://[USER@]HOST[:PORT]";
+>>>>>>> ssh
 /// The peer that is the host which guests are on.
 pub const HOST: &str = "host";
 /// The peer that is another host.
@@ -84,6 +91,10 @@ pub trait Network: Sync {
     fn is_shared(&self) -> bool {
         false
     }
+    /// Whether it is built in namespaces of vmio's own; else it is what is there, and nothing of it is set.
+    fn is_ours(&self) -> bool {
+        true
+    }
     /// Builds the path of one actor.
     ///
     /// # Errors
@@ -105,6 +116,8 @@ pub struct NetCtx<'a> {
     pub actor: Option<&'a Arc<Namespace>>,
     /// The path of a shared network that was built first; `None` where this is the first, or has a network of its own.
     pub first: Option<&'a NetPath>,
+    /// The addresses of the other machine and of this host towards it, where one was named.
+    pub wire: Option<(IpAddr, IpAddr)>,
 }
 
 /// The addresses of a network.
@@ -391,6 +404,9 @@ pub enum Error {
         /// What it said.
         said: String,
     },
+    /// The other machine of a wire was not named.
+    #[error("{NO_PEER}")]
+    NoPeer,
     /// A guest's device did not come up.
     #[error("its network device {mac} did not show within {seconds} s; it has {has}")]
     NotShown {
@@ -420,6 +436,6 @@ mod tests {
             assert!(network.linked().iter().all(|peer| network.has_wire() && network.peers().contains(peer)), "{name}");
             assert_eq!(find(name).map(Network::name), Some(name));
         }
-        assert_eq!(peers(), [HOST, REMOTE]);
+        assert_eq!(peers(), [HOST, wire::PEER, REMOTE]);
     }
 }

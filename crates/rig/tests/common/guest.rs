@@ -60,6 +60,7 @@ impl Bed {
             run_dir: &self.run_dir(),
             state_dir: self.dir.path(),
             accel: Some(Accel::Tcg),
+            afar: None,
             boot_limit: limit,
             oom_score_adj: 1000,
             cgroup_procs: Vec::new(),

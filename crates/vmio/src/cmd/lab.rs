@@ -146,6 +146,7 @@ fn lab_run(
         run_dir: &context.paths.runtime,
         state_dir: &context.paths.state,
         accel: None,
+        afar: None,
         boot_limit: BOOT_LIMIT,
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: Vec::new(),

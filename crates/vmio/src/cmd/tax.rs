@@ -24,6 +24,8 @@ Examples:
   vmio tax --like web1 --dry-run a reference guest set up like web1, then with
                                  those fixes that can be measured
   vmio tax --noise               how small a difference this machine can show
+  vmio tax --on ssh://root@host  what another machine gives, by your own ssh
+  vmio tax --peer ssh://host     what the network to it carries
   vmio tax --resume              continue the last interrupted run";
 
 /// Measure how much of this host's speed a guest gets, and what costs most: storage, network, processor, memory
@@ -110,6 +112,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (.., true) => "light",
         // A stored run is proven as it was measured.
         _ if args.of.is_some() => "quick",
+        _ if run::reach::is_afar(wishes.on.as_deref()) => "remote",
+        _ if wishes.peer.is_some() => "wire",
         _ => {
             let (name, why) = run::form::choose(&wishes, &mode, context, &Local::new());
             wishes.form = why;

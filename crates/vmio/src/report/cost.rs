@@ -14,9 +14,11 @@ pub const LOAD: &str = "depth: requests in flight there on average over time, th
     requests start and end: too low or too high where they are short; and a device that serves many at once is not full \
     at 100 %. As in iostat, requests without data (flushes) count, so their mean size can be below the block size.";
 
-/// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen.
+/// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen; of another
+/// machine nothing.
 pub fn any(row: &CellRow) -> bool {
-    row.cell.target().is_some() || !cpu(row).concat().is_empty()
+    let here = row.cell.actors().any(|actor| !actor.side.is_afar());
+    here && (row.cell.target().is_some() || !cpu(row).concat().is_empty())
 }
 
 /// The cells of which there is something to say, in the order of the tables, then those that no table shows.

@@ -182,34 +182,51 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         Some(_) => e.accel_reason.clone(),
         None => not_run(),
     };
+    let mut sides = summary.cells.iter().flat_map(|c| c.cell.actors()).map(|a| &a.side).peekable();
+    let afar_alone = sides.peek().is_some() && sides.all(|side| side.is_afar());
     let node = e.node.iter().map(|n| ("machine", n.clone()));
-    node.chain([
-        ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
-        ("host kernel", e.kernel.clone()),
-        ("guest kernel", guest_kernel(e).unwrap_or_else(not_run)),
-        ("accelerator", accel),
-        ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
-        programs(e),
-        ("storage", if e.backing.is_empty() { "none: no cell is on a disk".into() } else { e.backing.clone() }),
-        (
-            match (native_only, natively) {
-                (true, _) => "cells limited to",
-                (_, true) => "both sides have",
-                _ => "guests have",
-            },
-            format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
-        ),
-        ("native limited by", e.native_limits.clone()),
-        (
-            "QEMU limited by",
-            e.qemu_limits.clone().map(|held| qemu_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
-        ),
-        ("other guests running", e.other_guests.to_string()),
-        ("vmio", e.vmio.clone()),
-    ])
-    .filter(|(name, _)| natively || *name != "native limited by")
-    .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
-    .collect()
+    let afar = e.afar.iter().map(|afar| ("measured", format!("{afar}; this host's probes do not see it")));
+    let peer = e.peer.iter().map(|peer| ("peer", peer.clone()));
+    node.chain(afar)
+        .chain(peer)
+        .chain([
+            ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
+            ("host kernel", e.kernel.clone()),
+            ("guest kernel", guest_kernel(e).unwrap_or_else(not_run)),
+            ("accelerator", accel),
+            ("QEMU", e.qemu.clone().unwrap_or_else(|| "not found".into())),
+            programs(e),
+            (
+                "storage",
+                if let Some(afar) = &e.afar {
+                    format!("{} on it", afar.dir)
+                } else if e.backing.is_empty() {
+                    "none: no cell is on a disk".into()
+                } else {
+                    e.backing.clone()
+                },
+            ),
+            (
+                match (native_only, natively) {
+                    (true, _) => "cells limited to",
+                    (_, true) => "both sides have",
+                    _ => "guests have",
+                },
+                format!("{} CPU, {} MiB of memory", e.vcpus, e.memory_mib),
+            ),
+            ("native limited by", e.native_limits.clone()),
+            (
+                "QEMU limited by",
+                e.qemu_limits.clone().map(|held| qemu_held(&held, e.cap_ratio.is_some())).unwrap_or_default(),
+            ),
+            ("other guests running", e.other_guests.to_string()),
+            ("vmio", e.vmio.clone()),
+        ])
+        // Of another machine nothing here takes part.
+        .filter(|(name, _)| !afar_alone || ["measured", "peer", "host", "programs", "storage", "vmio"].contains(name))
+        .filter(|(name, _)| natively || *name != "native limited by")
+        .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
+        .collect()
 }
 
 /// The kernel that guests ran, with its file where that is the user's.

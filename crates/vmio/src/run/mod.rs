@@ -8,6 +8,7 @@ pub mod like;
 pub mod noise;
 mod progress;
 mod prove;
+pub mod reach;
 mod signals;
 
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use vmio_model::result::{Environment, Run};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
+use vmio_node::ssh::Address;
 use vmio_rig::disks::space::gib;
 use vmio_rig::engine::measure::{self as engine, Next};
 use vmio_rig::engine::{environment, plan};
@@ -27,15 +29,20 @@ use crate::context::{Context, Outcome};
 use crate::report::{self, Forms, Report};
 use crate::store::{RunId, Store, proofs_of};
 use crate::{studies, term};
+use reach::Reached;
 
 /// What the user wants of a run beside the study.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Wishes {
     /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME, or a modelled disk
     /// in memory, modelled:RATE, such as modelled:40MB/s, then any of ,overhead=150us ,seek=8ms ,size=4GiB; default is
-    /// where guest images are, else the state directory
+    /// where guest images are, else the state directory. ssh://[USER@]HOST[:PORT][/DIR] measures that machine
+    /// (docs/ssh.md)
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
+    /// The machine at the other end of the network `wire`, by your own ssh: ssh://[USER@]HOST[:PORT] (docs/ssh.md)
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<Address>,
     /// Use this whole block device as the target `device`; ALL DATA ON IT IS LOST. Give it
     /// twice to confirm
     #[arg(long, value_name = "DEVICE")]
@@ -107,13 +114,18 @@ fn number(text: &str) -> Result<f64, String> {
 impl Wishes {
     /// Puts another process in front of this one where the storage of the run may not answer ([`crate::front`]).
     pub fn behind(&self, context: &Context) {
+        if reach::is_afar(self.on.as_deref()) {
+            return;
+        }
         crate::front::before(self.on.as_deref(), self.device.first().map(PathBuf::as_path), &context.paths.state);
     }
 
     /// What of them concerns the plan.
-    fn of_plan(&self, context: &Context) -> plan::Wishes {
+    fn of_plan(&self, context: &Context, reached: &Reached) -> plan::Wishes {
         plan::Wishes {
-            on: self.on.clone(),
+            on: self.on.clone().filter(|on| !reach::is_afar(Some(on))),
+            afar: reached.afar(),
+            peer: reached.peer(),
             device: self.device.first().cloned(),
             force: self.force,
             gentle: self.gentle,
@@ -225,6 +237,17 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
             );
         }
     }
+    let not_there = [
+        ("--device", !wishes.device.is_empty()),
+        ("--gentle", wishes.gentle),
+        ("--make-place", wishes.make_place),
+        ("--steady-state", wishes.steady_state),
+    ];
+    if let (true, Some((name, _))) =
+        (reach::is_afar(wishes.on.as_deref()), not_there.iter().find(|(_, wished)| *wished))
+    {
+        return refuse(format!("{name} concerns this host, and --on names another machine"), "leave it out");
+    }
     if let (Some(device), Some(on)) = (wishes.device.first(), &wishes.on)
         && vmio_rig::disks::places::names_volumes(on)
     {
@@ -288,7 +311,8 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study.repeat.ask_for_steady_state();
     }
     drop(known);
-    let planned = plan::look(study, &wishes.of_plan(context), last.as_ref(), &looker)?;
+    let reached = Reached::by(wishes)?;
+    let planned = plan::look(study, &wishes.of_plan(context, &reached), last.as_ref(), &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
         enough_left(run, &planned)?;
@@ -352,6 +376,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     let own_kernel = |e: &Environment| e.guest_kernel_file.clone().unwrap_or_else(|| "the image's own".to_owned());
     let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
     let disk = |e: &Environment| e.modelled.as_ref().map_or("none".to_owned(), ToString::to_string);
+    let afar = |e: &Environment| e.afar.as_ref().map_or("none".to_owned(), |afar| format!("{afar}, {}", afar.dir));
     let differs = [
         ("the storage", then.backing.clone(), now.backing.clone()),
         ("the modelled disk", disk(then), disk(&now)),
@@ -359,6 +384,8 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
         ("the guests' kernel", own_kernel(then), own_kernel(&now)),
         ("QEMU", then.qemu.clone().unwrap_or_default(), now.qemu.clone().unwrap_or_default()),
         ("--gentle", shown(then.cap_ratio), shown(cap)),
+        ("the other machine", afar(then), afar(&now)),
+        ("the peer", then.peer.clone().unwrap_or_default(), now.peer.clone().unwrap_or_default()),
     ];
     match differs.iter().find(|(_, then, now)| then != now) {
         None => Ok(()),

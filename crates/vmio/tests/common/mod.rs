@@ -59,6 +59,8 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         qemu_limits: Some("cgroup v1: cpuset 0,1, memory 24105 MiB, no swap".into()),
         other_guests: 0,
         cap_ratio: None,
+        afar: None,
+        peer: None,
         node: None,
         written_beside_bytes: 0,
     }

@@ -57,6 +57,11 @@ impl Reader<'_> {
         if let Baseline::Like(_) = &study.baseline {
             self.likeness(top, study, names);
         }
+        let afar = |cell: &Cell| cell.actors().any(|actor| actor.side.is_afar());
+        if study.baseline != Baseline::None && study.named_cells().any(|cell| afar(&cell)) {
+            let what = "there is no native side of a machine that ssh reaches: write baseline = \"none\"";
+            self.problem(&value_span(top, "baseline"), "baseline", what.to_owned());
+        }
         if study.control.is_some() && !study.baseline.is_native() {
             let what = "control cells explain what a guest loses against native cells: the baseline must be `native`";
             self.problem(&value_span(top, "control"), "control", what.to_owned());

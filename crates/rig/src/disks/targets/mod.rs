@@ -17,6 +17,7 @@ use vmio_node::{Journal, Node};
 use crate::disks::Storage;
 use crate::disks::places::{self, Ground, Pool};
 
+pub mod afar;
 mod device;
 pub(super) mod loopdev;
 mod lvm;

@@ -140,6 +140,7 @@ impl Machine<'_> {
         let nics = net::of_guest(&self.paths, side);
         spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
         let (cgroup_procs, enter) = match side.shares_kernel() {
+            true if side.is_afar() => (Vec::new(), Vec::new()),
             true => {
                 let limits = self.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
                 let limits = limits.as_ref().map_err(|why| anyhow::anyhow!("{side} has no control group: {why}"))?;
@@ -158,6 +159,7 @@ impl Machine<'_> {
             run_dir: &self.run_dir,
             state_dir: &self.state_dir,
             accel: None,
+            afar: self.afar.as_ref().map(|afar| afar.node.clone()),
             boot_limit: BOOT_LIMIT,
             oom_score_adj: OOM_SCORE_ADJ,
             cgroup_procs,

@@ -20,6 +20,7 @@ pub use self::net::too_many as too_many_paths;
 use self::observe::UNCAPPED;
 pub use self::prepare::{MustStop, Parts};
 use self::stage::Terms;
+use super::afar::{Afar, Peer};
 use super::environment;
 use super::measure::Rig;
 use crate::disks::modelled::Modelled;
@@ -64,6 +65,9 @@ pub struct Machine<'a> {
     targets: BTreeMap<String, Box<dyn Prepared>>,
     /// The disks below each target: with a device of the user's they are not the same.
     backings: BTreeMap<String, Backing>,
+    /// The other machine, and the peer of the paths that lead to one.
+    afar: Option<Afar>,
+    peer: Option<Peer>,
     /// What native actors are held to.
     natives: Natives,
     /// `None` where the study has no guest.
@@ -174,7 +178,9 @@ impl Machine<'_> {
     }
 
     fn cap_of(&mut self, actor: &Actor) -> anyhow::Result<Option<Gentle>> {
-        let Some(share) = self.cap_ratio.filter(|_| actor.subject.is_disk()) else { return Ok(None) };
+        let Some(share) = self.cap_ratio.filter(|_| actor.subject.is_disk() && !actor.side.is_afar()) else {
+            return Ok(None);
+        };
         let workload = &actor.workload;
         if let Some(&known) = self.caps.get(workload) {
             return Ok(Some(known));

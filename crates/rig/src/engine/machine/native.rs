@@ -19,7 +19,7 @@ fn shares(study: &Study, cells: &[Cell], reader: &dyn Reader) -> BTreeMap<Side, 
     let mut beside: BTreeMap<&Side, BTreeSet<&Side>> = BTreeMap::from([(&plain, BTreeSet::new())]);
     for cell in cells {
         let at_once: BTreeSet<&Side> =
-            cell.actors().map(|actor| &actor.side).filter(|side| side.shares_kernel()).collect();
+            cell.actors().map(|actor| &actor.side).filter(|side| side.shares_kernel() && !side.is_afar()).collect();
         for side in &at_once {
             beside.entry(side).or_default().extend(at_once.iter().filter(|other| *other != side));
         }

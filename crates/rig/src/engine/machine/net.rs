@@ -1,6 +1,7 @@
 //! The paths that cells work over: each built once, before the first guest is booted that is plugged into it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -47,6 +48,7 @@ pub fn too_many(cells: &[Cell]) -> Option<String> {
 pub(super) fn build(
     node: &dyn Node,
     cells: &[Cell],
+    wire: Option<(IpAddr, IpAddr)>,
 ) -> anyhow::Result<(Option<Namespace>, BTreeMap<PathKey, NetPath>)> {
     let keys = keys(cells);
     if keys.is_empty() {
@@ -73,7 +75,7 @@ pub(super) fn build(
             },
             _ => None,
         };
-        let ctx = NetCtx { node, host: &host, number, guest, actor: actor.as_ref(), first };
+        let ctx = NetCtx { node, host: &host, number, guest, actor: actor.as_ref(), first, wire };
         let path = network.build(&ctx).with_context(|| format!("cannot build a path of {}", key.network))?;
         paths.insert(key, path);
     }

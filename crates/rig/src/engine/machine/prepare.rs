@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
-use vmio_model::cell::{Cell, Side};
+use vmio_model::cell::{Cell, SSH, Side};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
@@ -19,6 +19,7 @@ use super::{Machine, boot, native, net, qemu_share};
 use crate::disks::modelled::{self, Modelled};
 use crate::disks::places::{Health, Pool};
 use crate::disks::targets::{self, Given, Prepared, TargetCtx};
+use crate::engine::afar::{Afar, Peer};
 use crate::engine::environment;
 use crate::engine::plan::Placed;
 use crate::engine::store::Store;
@@ -40,6 +41,10 @@ pub struct Parts<'a> {
     pub journal: Arc<Journal>,
     /// Where targets are made; `None` where no cell is on a disk.
     pub placed: Option<Placed>,
+    /// The other machine that is measured.
+    pub afar: Option<Afar>,
+    /// The peer of paths that lead to another machine.
+    pub peer: Option<Peer>,
     /// What the run costs: how much each cell may write, and what making the targets writes.
     pub cost: &'a Plan,
     /// What the study's workloads are like.
@@ -83,6 +88,9 @@ impl<'a> Machine<'a> {
         };
         let (mut targets, mut backings) = (BTreeMap::new(), BTreeMap::new());
         let mut modelled = None;
+        if let Some(afar) = &parts.afar {
+            targets = targets_of(&parts, afar, &cells, run)?;
+        }
         let health = match parts.placed.clone() {
             None => None,
             Some(mut placed) => {
@@ -97,11 +105,14 @@ impl<'a> Machine<'a> {
                 Some(health)
             }
         };
-        let (bed, paths) = net::build(&*local, &cells)?;
+        let ends = parts.peer.as_ref().map(|peer| peer.ends);
+        let (bed, paths) = net::build(&*local, &cells, ends)?;
         let natives = native::hold(study, &cells, &*local, &journal);
         let mut environment = run.environment.clone();
-        environment.fio = environment::fio(image.as_ref(), &*local);
-        environment.programs = environment::programs(&cells, image.as_ref(), &*local);
+        // The other machine has programs of its own.
+        let programs = parts.afar.as_ref().map_or(&local, |afar| &afar.node);
+        environment.fio = environment::fio(image.as_ref(), &**programs);
+        environment.programs = environment::programs(&cells, image.as_ref(), &**programs);
         environment.native_limits = native::told(&natives);
         for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
             let whose = if *side == Side::native() { "native side".to_owned() } else { format!("side {side}") };
@@ -119,6 +130,8 @@ impl<'a> Machine<'a> {
             run: run.id,
             targets,
             backings,
+            afar: parts.afar,
+            peer: parts.peer,
             natives,
             image,
             run_dir: parts.run_dir,
@@ -147,6 +160,31 @@ impl<'a> Machine<'a> {
         machine.hold_qemu(qemu.0, qemu.1);
         Ok(machine)
     }
+}
+
+/// The targets on another machine.
+fn targets_of(
+    parts: &Parts<'_>,
+    afar: &Afar,
+    cells: &[Cell],
+    run: &mut Run,
+) -> anyhow::Result<BTreeMap<String, Box<dyn Prepared>>> {
+    let mut made = BTreeMap::new();
+    for name in cells.iter().flat_map(Cell::targets) {
+        if made.contains_key(name) {
+            continue;
+        }
+        let bytes = parts.study.target_bytes();
+        (parts.progress)(&format!("making the target {name} ({} MiB) on {}", bytes >> 20, afar.address));
+        let file = format!("vmio-{name}-{}", parts.journal.cookie());
+        let prepared = targets::afar::prepare(&afar.node, &afar.dir, &file, bytes)
+            .with_context(|| format!("cannot make the target {name} on {}", afar.address))?;
+        let (at, settings) = (format!("{name}/{SSH}"), prepared.effective());
+        parts.store.add_effective(run.id, &at, &settings)?;
+        run.effective.insert(at, settings);
+        made.insert(name.to_owned(), prepared);
+    }
+    Ok(made)
 }
 
 /// Makes the modelled disk of a place that is one; targets then go there.

@@ -188,6 +188,7 @@ impl Machine<'_> {
             (None, Some(plug)) => own.at = At::Address(plug.address),
             (None, None) => anyhow::bail!("the path for {} has no end of its own", actor.key()),
         }
+<<<<<<< HEAD
         let network = nets::find(network).with_context(|| format!("no network {network}"))?;
         let served = if network.is_inside() {
             own.clone()
@@ -198,6 +199,16 @@ impl Machine<'_> {
             End { node: self.local.clone(), at, enter, exec_base }
         };
         let ports = self.bed.as_ref().map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
+=======
+        // The peer is held to nothing: what is measured is the actor.
+        let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+        let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
+        let ours = nets::find(network).is_none_or(|network| network.is_ours());
+        let peers = if ours { None } else { self.peer.as_ref().map(|peer| peer.node.clone()) };
+        let served = End { node: peers.unwrap_or_else(|| self.local.clone()), at, enter, exec_base };
+        let ports =
+            self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
+>>>>>>> ssh
         let mut subjects = self.watched(actor, Vec::new())?;
         let link = match &path.plug {
             Some(plug) => Some((plug.tap.clone(), self.host_end())),
@@ -208,8 +219,15 @@ impl Machine<'_> {
         // What came to the host, and what of that left it by a link that others use too.
         let host = || self.host_end();
         let shared = || Some([path.port.clone()?, path.uplink.clone()?].map(|name| (name, host())));
+<<<<<<< HEAD
         let links = if network.is_shared() { shared() } else { None };
         for (name, enter) in links.map_or_else(|| Vec::from_iter(link), Vec::from) {
+=======
+        let links = if nets::find(network).is_some_and(nets::Network::is_shared) { shared() } else { None };
+        // What else an interface of the host's own carries is not vmio's to tell apart.
+        let links = if ours { links.map_or(vec![link], Vec::from) } else { Vec::new() };
+        for (name, enter) in links {
+>>>>>>> ssh
             subjects.push(Subject::here(self.local.clone(), Thing::Link { name, enter }));
         }
         let last = workload.roles().len().saturating_sub(1);
@@ -249,6 +267,10 @@ impl Machine<'_> {
 
     /// What is watched of whoever works: the host's processors, and a guest's hypervisor or a container's processes.
     fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
+        // What this host does meanwhile says nothing of another machine.
+        if actor.side.is_afar() {
+            return Ok(Vec::new());
+        }
         let mut all = [Thing::Processors, Thing::Others { than: std::process::id() }]
             .map(|thing| Subject::here(self.local.clone(), thing))
             .to_vec();

@@ -260,6 +260,8 @@ fn environment() -> Environment {
         guest_kernel_file: None,
         other_guests: 0,
         cap_ratio: None,
+        afar: None,
+        peer: None,
         node: None,
         written_beside_bytes: 0,
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Actor, Cell, Subject};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::plan::{self as reckon, Plan};
@@ -16,6 +16,7 @@ use vmio_node::{Node, Reader};
 
 use self::rates::{needed_bytes, rates, refilled};
 use self::unmet::unmet;
+use super::afar::{Afar, Peer};
 use super::machine;
 use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
@@ -24,7 +25,7 @@ use crate::disks::{modelled, space, targets};
 use crate::gentle::instance::{self, Unseen};
 use crate::image::OwnKernel;
 use crate::limits::{self, Share};
-use crate::{guests, workloads};
+use crate::{guests, nets, workloads};
 
 mod rates;
 #[cfg(test)]
@@ -50,6 +51,10 @@ pub struct Wishes {
     pub make_place: bool,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<OwnKernel>,
+    /// The machine that the side `ssh` is.
+    pub afar: Option<Afar>,
+    /// The machine at the other end of the network `wire`.
+    pub peer: Option<Peer>,
     /// What the plan says of the study itself.
     pub told: Vec<String>,
     /// Why this form of the study was chosen, where nobody named one.
@@ -70,6 +75,12 @@ pub struct Planned {
     pub traits: Vec<WorkloadTraits>,
     /// Where its targets are made; `None` where no cell is on a disk.
     pub placed: Option<Placed>,
+    /// The machine that the side `ssh` is.
+    pub afar: Option<Afar>,
+    /// What is below its directory; or why the targets cannot be made there.
+    pub afar_space: Result<String, String>,
+    /// The machine at the other end of the network `wire`.
+    pub peer: Option<Peer>,
     /// Cells that cannot run here.
     pub skipped: Vec<Skipped>,
     /// What it costs.
@@ -143,7 +154,9 @@ impl Held {
 /// Looks at the machine; changes nothing.
 pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
     let reader = local.reader();
-    let mut placed = if study.has_disks() { Some(place(wishes, local)?) } else { None };
+    refuse_idle(&study, wishes)?;
+    // Of a run with another machine the targets are there.
+    let mut placed = if study.has_disks() && wishes.afar.is_none() { Some(place(wishes, local)?) } else { None };
     if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string())))
     {
         let why = format!("no cell of the study {} is on a disk, and {word} is named for one", study.name);
@@ -161,7 +174,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         space.prepared_bytes = 0;
     }
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
-    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty());
+    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty() && uses_host(&study));
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &wishes.state_dir, backing));
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
@@ -172,6 +185,10 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
         placed.space = placed.look_for_room(local);
     }
+    let afar_space = match &wishes.afar {
+        Some(afar) => targets::afar::look(&*afar.node, &afar.dir, needed_bytes(&rates, wishes)),
+        None => Ok(String::new()),
+    };
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let held = Held::of(&study, &skipped, gentle, local);
     let mut planned = Planned {
@@ -180,6 +197,9 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         form: wishes.form.clone(),
         traits,
         placed,
+        afar: wishes.afar.clone(),
+        afar_space,
+        peer: wishes.peer.clone(),
         skipped,
         cost,
         rates_from,
@@ -194,6 +214,36 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
     }
     Ok(planned)
+}
+
+/// Whether anybody works on this host, who could be in the way of others here.
+fn uses_host(study: &Study) -> bool {
+    study.cells().iter().flat_map(Cell::actors).any(|actor| !actor.side.is_afar())
+}
+
+/// Another machine that is named for nothing is a mistake.
+fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure> {
+    let cells = study.cells();
+    let any = |is: &dyn Fn(&Actor) -> bool| cells.iter().flat_map(Cell::actors).any(is);
+    let over_no_wire = |actor: &Actor| match &actor.subject {
+        Subject::Path { network, .. } => nets::find(network).is_none_or(|network| network.is_ours()),
+        _ => true,
+    };
+    let (what, help) = match (&wishes.afar, &wishes.peer) {
+        (Some(afar), _) if !any(&|actor| actor.side.is_afar()) => (
+            format!("no cell of the study {} works on the side ssh, and {} is named for one", study.name, afar.address),
+            "--on",
+        ),
+        (_, Some(peer)) if !any(&|actor| !over_no_wire(actor)) => (
+            format!(
+                "no cell of the study {} works over the network wire, and {} is named for one",
+                study.name, peer.address
+            ),
+            "--peer",
+        ),
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Exit::Usage, what).help(format!("drop {help}, or use a study with such cells (docs/ssh.md)")))
 }
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.
@@ -327,6 +377,9 @@ impl Planned {
     /// before it begins.
     pub fn refuse(&self) -> anyhow::Result<()> {
         if let Some(Err(why)) = self.placed.as_ref().map(|p| &p.space) {
+            return Err(Failure::new(Exit::Precondition, why.clone()).into());
+        }
+        if let Err(why) = &self.afar_space {
             return Err(Failure::new(Exit::Precondition, why.clone()).into());
         }
         if let Some(dir) = self.placed.as_ref().and_then(|p| p.missing.as_ref()) {

@@ -9,6 +9,8 @@ use vmio_node::Node;
 use super::Wishes;
 use crate::disks::places::Ground;
 use crate::disks::targets;
+use crate::disks::targets::afar::PREALLOCATED;
+use crate::guests::NO_MACHINE;
 use crate::nets::Network;
 use crate::settings::Fit;
 use crate::{guests, nets, nics, settings, workloads};
@@ -42,6 +44,9 @@ pub(super) fn unmet(
 
 /// Why what a cell sets cannot be set there.
 fn unsettable(cell: &Cell, local: &dyn Node) -> Option<String> {
+    if !cell.settings.is_empty() && cell.actors().any(|actor| actor.side.is_afar()) {
+        return Some("vmio sets nothing on another machine: leave the settings out".to_owned());
+    }
     cell.settings.iter().find_map(|(name, value)| {
         let Some(setting) = settings::find(name) else { return Some(format!("there is no setting {name}")) };
         if let Some(missing) = missing(setting.requirements(), local) {
@@ -67,7 +72,47 @@ fn in_each_others_way(cell: &Cell) -> Option<String> {
     })
 }
 
+/// Why the side `ssh` cannot work so.
+fn why_not_afar(actor: &Actor, wishes: &Wishes) -> Option<String> {
+    let Some(afar) = &wishes.afar else { return Some(NO_MACHINE.to_owned()) };
+    let workload = workloads::find(&actor.workload)?;
+    match &actor.subject {
+        Subject::Disk { target, .. } if target != PREALLOCATED => {
+            return Some(format!("{target} is nothing that vmio makes on another machine: use {PREALLOCATED}"));
+        }
+        Subject::Disk { .. } if workload.traits().disk.is_some_and(|disk| !disk.direct && disk.engine != "psync") => {
+            let name = &actor.workload;
+            return Some(format!("{name} goes through the page cache, and the memory of another machine is not held"));
+        }
+        Subject::Path { .. } => return Some("paths begin on this host: use the side native".to_owned()),
+        Subject::Disk { .. } | Subject::Machine | Subject::Cluster { .. } => {}
+    }
+    if !actor.side.shape.is_plain() {
+        return Some("another machine is measured as it is: leave its shape out".to_owned());
+    }
+    missing(workload.requirements(), &*afar.node).map(|why| format!("on {}: {why}", afar.address))
+}
+
+/// Why a path to another machine cannot be.
+fn why_not_wire(actor: &Actor, local: &dyn Node, wishes: &Wishes) -> Option<String> {
+    let Some(peer) = &wishes.peer else { return Some(nets::NO_PEER.to_owned()) };
+    if !actor.side.is_native() {
+        return Some("only the host itself works over the network wire: use the side native".to_owned());
+    }
+    let workload = workloads::find(&actor.workload)?;
+    let (last, serve) = workload.roles().split_last()?;
+    let there = serve.iter().flat_map(|role| role.requirements);
+    missing(last.requirements, local)
+        .or_else(|| missing(there, &*peer.node).map(|why| format!("on {}: {why}", peer.address)))
+}
+
 fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<String> {
+    if actor.side.is_afar() {
+        return why_not_afar(actor, wishes);
+    }
+    if let (Some(afar), true) = (&wishes.afar, actor.subject.is_disk()) {
+        return Some(format!("targets are made on {}, where only the side ssh works", afar.address));
+    }
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&actor.side.kind) {
         let shape = &actor.side.shape;
@@ -100,7 +145,14 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     }
     if let Subject::Path { network, peer, nic } = &actor.subject {
         match unreachable(network, peer, nic.as_ref()) {
-            Ok(network) => needs.extend(network.requirements()),
+            Ok(network) => {
+                needs.extend(network.requirements());
+                if !network.is_ours()
+                    && let Some(why) = why_not_wire(actor, local, wishes)
+                {
+                    return Some(why);
+                }
+            }
             Err(reason) => return Some(reason),
         }
         if nic.as_ref().is_some_and(|nic| nic.vhost) {

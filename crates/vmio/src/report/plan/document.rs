@@ -24,11 +24,14 @@ pub struct Document<'a> {
     pub(super) told: &'a [String],
     /// Why this form of the study was chosen; `None` where it was asked for.
     pub(super) form: Option<&'a str>,
-    /// Where targets are made, as `--on` names it; this and what follows of it is `None` where no cell is on a
+    /// Where targets are made, as `--on` names it, or the other machine that is measured; this and what follows of it is `None` where no cell is on a
     /// disk.
     pub(super) place: Option<&'a str>,
     /// The scratch directory.
     pub(super) directory: Option<&'a Path>,
+    /// The machine at the other end of the network `wire`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peer: Option<String>,
     /// The disks below, in words.
     pub(super) backing: Option<String>,
     /// The user's own device (`--device`).

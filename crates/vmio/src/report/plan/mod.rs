@@ -60,16 +60,29 @@ pub fn text(plan: &Planned) -> String {
     if let Some(placed) = &plan.placed {
         where_targets_go(placed, plan, &mut row);
     }
+    if let Some(afar) = &plan.afar {
+        let below = plan.afar_space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
+        row("measures", afar.told().to_string());
+        row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display()));
+    }
+    if let Some(peer) = &plan.peer {
+        row("peer", peer.to_string());
+    }
     let paths = networks(&cells);
+    let ours = paths.iter().any(|path| !path.starts_with("wire:"));
     if !paths.is_empty() {
-        row("networks", format!("{}, in namespaces of vmio's own", paths.join("; ")));
+        let whose = if ours { ", in namespaces of vmio's own" } else { "" };
+        row("networks", format!("{}{whose}", paths.join("; ")));
     }
     if let Some(baseline) = versus::planned(&plan.study.baseline) {
         row("baseline", baseline);
     }
     let times = range(c.min_rounds.to_string(), c.max_rounds.to_string());
     let native_only = plan.study.is_native_only();
-    if native_only {
+    let here = cells.iter().flat_map(Cell::actors).any(|actor| !actor.side.is_afar());
+    if !here {
+        row("cells", format!("{}, each {times} times, on that machine as it is", count(cells.len(), "cell")));
+    } else if native_only {
         let native = count(c.native_cells as usize, "native cell");
         row("cells", format!("{native}, each {times} times; no guest is booted"));
     } else {
@@ -106,7 +119,9 @@ pub fn text(plan: &Planned) -> String {
         () if natively => "both sides",
         () => "guests get",
     };
-    row(sides, has(plan));
+    if here {
+        row(sides, has(plan));
+    }
     if natively {
         row("", format!("natively: {}", plan.held.native));
     }
@@ -151,6 +166,7 @@ pub fn text(plan: &Planned) -> String {
     match &plan.placed {
         Some(_) if nothing => row("writes", "nothing".into()),
         Some(_) => what_is_written(plan, &mut row),
+        None if plan.afar.is_some() && !nothing => what_is_written(plan, &mut row),
         None => row("writes", "nothing but its own files: no cell is on a disk".into()),
     }
     if let Some(placed) = &plan.placed {
@@ -165,7 +181,9 @@ pub fn text(plan: &Planned) -> String {
         Some(if natively { "holding the native side to the guest's memory" } else { "holding QEMU to its processors" }),
     ];
     let needs: Vec<String> = needs.into_iter().flatten().map(|need| format!("for {need}")).collect();
-    row("root", format!("needed {}", needs.join(" and ")));
+    if here {
+        row("root", format!("needed {}", needs.join(" and ")));
+    }
     let mut who: Vec<String> = plan.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
     if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
         who.push(format!("{more} more"));
@@ -366,16 +384,17 @@ fn cut(plan: &Planned) -> BTreeMap<u64, String> {
 
 /// The plan for programs.
 pub fn json(plan: &Planned) -> Document<'_> {
-    let placed = plan.placed.as_ref();
+    let (placed, afar) = (plan.placed.as_ref(), plan.afar.as_ref());
     Document {
         schema_version: "2.0",
         study: &plan.study.name,
         title: &plan.study.title,
         told: &plan.told,
         form: plan.form.as_deref(),
-        place: placed.map(|p| p.place.name.as_str()),
-        directory: placed.map(|p| p.dir.as_path()),
+        place: placed.map(|p| p.place.name.as_str()).or(afar.map(|afar| afar.address.as_str())),
+        directory: placed.map(|p| p.dir.as_path()).or(afar.map(|afar| afar.dir.as_path())),
         backing: placed.map(|p| p.backing.describe()),
+        peer: plan.peer.as_ref().map(ToString::to_string),
         device: placed.and_then(|p| Some((p, p.device.as_ref()?))).map(|(p, d)| Device {
             path: &d.asked,
             node: &d.node,

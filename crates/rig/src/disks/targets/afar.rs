@@ -1,0 +1,183 @@
+//! A preallocated file on another machine: what the target `preallocated` is on the side `ssh`. It is made, filled and
+//! removed by that machine's agent, whose journal has it: it goes also when the connection breaks.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vmio_look::backing::Backing;
+use vmio_model::cell;
+use vmio_node::linux::mounts;
+use vmio_node::{Exec, Journal, Node};
+
+use super::{Demands, Error, Prepared, Result, State, facts};
+use crate::disks::Storage;
+use crate::disks::space::{gib, with_margin};
+
+/// The target that can be made on another machine.
+pub const PREALLOCATED: &str = "preallocated";
+/// Slowest rate at which it is expected to be filled, in bytes a second.
+const LEAST_RATE: u64 = 1 << 20;
+/// How long a look at a file system may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+/// File systems that are memory.
+const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
+
+/// What is below a directory of another machine, in words, where a file of so many bytes can be made there. Only looks.
+///
+/// # Errors
+/// Why it cannot, and what to do.
+pub fn look(node: &dyn Node, dir: &Path, bytes: u64) -> Result<String, String> {
+    let shown = dir.display();
+    match node.stat(dir).map_err(|e| e.to_string())? {
+        Some(there) if there.is_directory() => {}
+        Some(_) => return Err(format!("{shown} on {} is not a directory: name one, ssh://HOST/DIR", node.name())),
+        None => return Err(format!("{shown} is not there on {}: name a directory, ssh://HOST/DIR", node.name())),
+    }
+    let all = mounts::own(node.reader()).map_err(|e| e.to_string())?;
+    let kind = mounts::holding(&all, dir).map(|mount| mount.filesystem.clone()).unwrap_or_default();
+    if IN_MEMORY.contains(&kind.as_str()) {
+        return Err(format!("{shown} on {} is {kind}, which is memory: name another, ssh://HOST/DIR", node.name()));
+    }
+    let free = free_bytes(node, dir).map_err(|e| e.to_string())?;
+    let needed = with_margin(bytes);
+    if free < needed {
+        return Err(format!(
+            "not enough space in {shown} on {}: {} are needed (20 % to spare included), {} are left; free some, name \
+             another directory, ssh://HOST/DIR, or use a study with a smaller size.target_mib",
+            node.name(),
+            gib(needed),
+            gib(free)
+        ));
+    }
+    Ok(Backing::of(node.reader(), dir).map_or(kind, |backing| backing.describe()))
+}
+
+/// As df(1) of coreutils and of busybox says it: the fourth column of the last line, in blocks of 1024 bytes.
+fn free_bytes(node: &dyn Node, dir: &Path) -> Result<u64> {
+    let command = Exec::new("df").args(["-P", "-k", "--", &dir.display().to_string()]).limit(LOOK_LIMIT);
+    let output = node.exec(&command)?;
+    let blocks = output.out().lines().last().and_then(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
+    match blocks {
+        Some(blocks) if output.ok() => Ok(blocks.saturating_mul(1024)),
+        _ => Err(Error::Tool { command: command.shown(), reason: output.err().trim().to_owned() }),
+    }
+}
+
+/// Makes the file, and writes it out with fio, in data that cannot be compressed: cells on it need that program anyway.
+///
+/// # Errors
+/// When it cannot be made or written.
+pub fn prepare(node: &Arc<dyn Node>, dir: &Path, name: &str, bytes: u64) -> Result<Box<dyn Prepared>> {
+    let path = dir.join(name);
+    if node.stat(&path)?.is_some() {
+        let reason = format!("it is there already on {}", node.name());
+        return Err(Error::NotAsAsked { path, reason });
+    }
+    // From here on it is in the agent's journal.
+    node.write(&path, b"", Some(0o600))?;
+    let shown = path.display().to_string();
+    let size = format!("--size={bytes}");
+    let fill = Exec::new("fio")
+        .args([
+            "--name=fill",
+            &format!("--filename={}", shown.replace(':', "\\:")),
+            "--rw=write",
+            "--bs=1M",
+            &size,
+            "--direct=1",
+            "--fallocate=none",
+            "--end_fsync=1",
+            "--refill_buffers",
+            "--eta=never",
+            "--output-format=terse",
+        ])
+        .limit(Duration::from_secs((bytes / LEAST_RATE).max(60)));
+    let output = node.exec(&fill)?;
+    let found = node.stat(&path)?;
+    let (length, allocated) = found.map_or((0, 0), |found| (found.size, found.allocated));
+    if !output.ok() || length < bytes {
+        let said = output.err();
+        let why = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned();
+        let reason = format!("{length} of {bytes} bytes of {shown} on {} were written: {why}", node.name());
+        return Err(Error::Tool { command: "fio".to_owned(), reason });
+    }
+    Ok(Box::new(Afar { node: Arc::clone(node), path, bytes, allocated }))
+}
+
+struct Afar {
+    node: Arc<dyn Node>,
+    path: PathBuf,
+    bytes: u64,
+    allocated: u64,
+}
+
+impl Prepared for Afar {
+    fn native(&self) -> &Path {
+        &self.path
+    }
+    fn intact(&self) -> Result<()> {
+        match self.node.stat(&self.path)? {
+            Some(found) if found.is_file() && found.size == self.bytes => Ok(()),
+            _ => {
+                let reason = format!("it is not the file on {} that was made", self.node.name());
+                Err(Error::Exchanged { path: self.path.clone(), reason })
+            }
+        }
+    }
+    fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
+        Ok(Storage::File(self.path.clone()))
+    }
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+    fn demands(&self) -> Demands {
+        Demands { logical_block_bytes: 4096, direct: true }
+    }
+    fn effective(&self) -> BTreeMap<String, String> {
+        facts([("allocated_bytes", self.allocated.to_string())])
+    }
+    /// Every block holds data, whatever was written; cells on it go past the page cache.
+    fn reset(&mut self, _state: State) -> Result<u64> {
+        Ok(0)
+    }
+    /// The agent's journal removes it, at the end of the session.
+    fn remove(self: Box<Self>, _journal: &Journal) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+
+    fn machine(kind: &str, free: &'static str) -> Fake {
+        Fake::new("there")
+            .file("/srv/data/x", "")
+            .file("/srv/file", "")
+            .file("/proc/self/mountinfo", &format!("22 1 254:0 / / rw - {kind} /dev/vda rw\n"))
+            .command(move |cmd| {
+                let line =
+                    format!("Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 9 1 {free} 1% /\n");
+                (cmd.program == "df").then(|| says(&line))
+            })
+    }
+
+    #[test]
+    fn a_file_goes_where_there_is_a_disk_with_room() {
+        let look = |kind: &str, free: &'static str, dir: &str| {
+            look(&machine(kind, free), Path::new(dir), 100 << 20).map_err(|why| why.to_string())
+        };
+        assert!(look("ext4", "122881", "/srv/data").is_ok());
+        let said = look("ext4", "122879", "/srv/data").unwrap_err();
+        assert!(said.contains("120 MiB are needed") && said.contains("on there"), "{said}");
+        assert!(look("tmpfs", "999999", "/srv/data").unwrap_err().contains("tmpfs, which is memory"));
+        assert!(look("ext4", "999999", "/srv/none").unwrap_err().contains("not there on there"));
+        assert!(look("ext4", "999999", "/srv/file").unwrap_err().contains("not a directory"));
+        assert!(look("ext4", "-", "/srv/data").unwrap_err().starts_with("df -P"), "what is no number is no room");
+    }
+}

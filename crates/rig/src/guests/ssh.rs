@@ -1,0 +1,74 @@
+//! Another machine, which was reached before the run by the user's own `ssh` ([`vmio_node::ssh`]). It runs already and is
+//! never started or stopped; nothing of this host is held for it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vmio_model::cell::SSH;
+use vmio_node::Node;
+
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+
+/// Entry `ssh`.
+pub struct Ssh;
+
+impl GuestKind for Ssh {
+    fn name(&self) -> &'static str {
+        SSH
+    }
+    fn about(&self) -> &'static str {
+        "another machine as it is, by ssh (--on ssh://HOST): absolute figures"
+    }
+    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        let none = || Error::Spec { guest: spec.name.clone(), reason: NO_MACHINE.to_owned() };
+        let node = Arc::clone(ctx.afar.as_ref().ok_or_else(none)?);
+        // Whether it is there still.
+        node.clock_seconds()?;
+        let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();
+        Ok(Box::new(Machine { node, disks }))
+    }
+}
+
+/// Why there is no such side where none was named.
+pub const NO_MACHINE: &str = "no machine is named for the side ssh: name one with --on ssh://[USER@]HOST[:PORT]";
+
+struct Machine {
+    node: Arc<dyn Node>,
+    disks: BTreeMap<String, PathBuf>,
+}
+
+impl Guest for Machine {
+    fn node(&self) -> Arc<dyn Node> {
+        Arc::clone(&self.node)
+    }
+    fn hypervisor(&self) -> Option<&Hypervisor> {
+        None
+    }
+    fn disks(&self) -> Option<&dyn Disks> {
+        Some(self)
+    }
+    fn accelerator(&self) -> Option<&Accelerator> {
+        None
+    }
+    fn boot_seconds(&self) -> Option<f64> {
+        None
+    }
+    fn give_up(&self, seen: &str) -> Error {
+        let report = "what was begun there is undone by the agent when it hears nothing more; --resume goes on";
+        Error::Down { guest: self.node.name().to_owned(), what: seen.to_owned(), report: report.to_owned() }
+    }
+    fn stop(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Disks for Machine {
+    fn path(&self, id: &str) -> Result<PathBuf> {
+        let none = || Error::NoDisk { guest: self.node.name().to_owned(), disk: id.to_owned(), hint: String::new() };
+        self.disks.get(id).cloned().ok_or_else(none)
+    }
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        Ok(BTreeMap::new())
+    }
+}
