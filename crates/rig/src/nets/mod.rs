@@ -45,16 +45,13 @@ pub fn peers() -> Vec<String> {
     all
 }
 
-<<<<<<< HEAD
 /// Names of the networks that guests need no card for.
 pub fn inside() -> Vec<String> {
     ALL.iter().filter(|n| n.is_inside()).map(|n| n.name().to_owned()).collect()
 }
 
-=======
 /// Why there is no wire where no machine was named.
 pub const NO_PEER: &str = "no machine is named for the network wire: name one with --peer ssh://[USER@]HOST[:PORT]";
->>>>>>> ssh
 /// The peer that is the host which guests are on.
 pub const HOST: &str = "host";
 /// The peer that is another host.

@@ -188,27 +188,19 @@ impl Machine<'_> {
             (None, Some(plug)) => own.at = At::Address(plug.address),
             (None, None) => anyhow::bail!("the path for {} has no end of its own", actor.key()),
         }
-<<<<<<< HEAD
         let network = nets::find(network).with_context(|| format!("no network {network}"))?;
+        let ours = network.is_ours();
         let served = if network.is_inside() {
             own.clone()
         } else {
             // The peer is held to nothing: what is measured is the actor.
             let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
             let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
-            End { node: self.local.clone(), at, enter, exec_base }
+            let afar = self.peer.as_ref().filter(|_| !ours).map(|peer| peer.node.clone());
+            End { node: afar.unwrap_or_else(|| self.local.clone()), at, enter, exec_base }
         };
-        let ports = self.bed.as_ref().map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
-=======
-        // The peer is held to nothing: what is measured is the actor.
-        let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
-        let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
-        let ours = nets::find(network).is_none_or(|network| network.is_ours());
-        let peers = if ours { None } else { self.peer.as_ref().map(|peer| peer.node.clone()) };
-        let served = End { node: peers.unwrap_or_else(|| self.local.clone()), at, enter, exec_base };
         let ports =
             self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
->>>>>>> ssh
         let mut subjects = self.watched(actor, Vec::new())?;
         let link = match &path.plug {
             Some(plug) => Some((plug.tap.clone(), self.host_end())),
@@ -219,15 +211,10 @@ impl Machine<'_> {
         // What came to the host, and what of that left it by a link that others use too.
         let host = || self.host_end();
         let shared = || Some([path.port.clone()?, path.uplink.clone()?].map(|name| (name, host())));
-<<<<<<< HEAD
         let links = if network.is_shared() { shared() } else { None };
-        for (name, enter) in links.map_or_else(|| Vec::from_iter(link), Vec::from) {
-=======
-        let links = if nets::find(network).is_some_and(nets::Network::is_shared) { shared() } else { None };
         // What else an interface of the host's own carries is not vmio's to tell apart.
-        let links = if ours { links.map_or(vec![link], Vec::from) } else { Vec::new() };
+        let links = if ours { links.map_or_else(|| Vec::from_iter(link), Vec::from) } else { Vec::new() };
         for (name, enter) in links {
->>>>>>> ssh
             subjects.push(Subject::here(self.local.clone(), Thing::Link { name, enter }));
         }
         let last = workload.roles().len().saturating_sub(1);
