@@ -119,6 +119,13 @@ mod tests {
     }
 
     #[test]
+    fn another_machine_has_no_native_side() {
+        let remote = ALL.iter().find(|(name, _)| *name == "remote").unwrap().1;
+        let said = format!("{:#}", parse("mine.toml", &remote.replace("baseline = \"none\"\n", "")).unwrap_err());
+        assert!(said.contains("baseline: there is no native side of a machine that ssh reaches"), "{said}");
+    }
+
+    #[test]
     fn every_study_that_comes_with_vmio_is_valid() {
         for (name, _) in ALL {
             let study = named(name).unwrap_or_else(|e| panic!("{name}: {e:#}"));

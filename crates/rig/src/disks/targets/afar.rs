@@ -159,11 +159,11 @@ mod tests {
         Fake::new("there")
             .file("/srv/data/x", "")
             .file("/srv/file", "")
-            .file("/proc/self/mountinfo", &format!("22 1 254:0 / / rw - {kind} /dev/vda rw\n"))
+            .file("/proc/self/mountinfo", format!("22 1 254:0 / / rw - {kind} /dev/vda rw\n"))
             .command(move |cmd| {
                 let line =
                     format!("Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda 9 1 {free} 1% /\n");
-                (cmd.program == "df").then(|| says(&line))
+                (cmd.program == "df").then(|| says(line))
             })
     }
 

@@ -182,6 +182,8 @@ impl Bed {
         Machine {
             paths: BTreeMap::new(),
             bed: None,
+            afar: None,
+            peer: None,
             study: &self.study,
             traits: &[],
             store: &self.memory,

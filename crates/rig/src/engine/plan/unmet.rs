@@ -211,8 +211,12 @@ fn unreachable(name: &str, peer: &str, nic: Option<&Nic>) -> Result<&'static dyn
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
     use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side};
+
     use vmio_node::fake::{Fake, says};
+
+    use crate::engine::afar::{Afar, Peer};
 
     use super::*;
 
@@ -305,6 +309,41 @@ mod tests {
         assert!(native(pins(&[2]), false).unwrap().contains("processor 2"));
         assert!(native(pins(&[1]), true).unwrap().contains("--no-gentle"));
         assert!(native(Shape { machine: Some("q35".into()), ..Shape::default() }, false).is_some());
+    }
+
+    #[test]
+    fn what_another_machine_cannot_do_is_told_with_its_name() {
+        let ssh = |target: &str, workload: &str| Cell::on("ssh", target, None, workload);
+        let afar = |node: Fake| Afar { address: "ssh://away".into(), node: Arc::new(node), dir: "/srv".into() };
+        let told = |cell: &Cell, afar: Option<Afar>| {
+            why_not(&cell.lead, &host(), true, &Wishes { afar, ..Wishes::default() }, None)
+        };
+        let (bare, able) = (|| Some(afar(Fake::new("away"))), || Some(afar(Fake::new("away").installed("fio"))));
+        let cell = ssh("preallocated", "seq-write");
+        assert_eq!(told(&cell, able()), None, "nobody is spared here for it");
+        assert_eq!(told(&ssh("preallocated", "durable-append"), able()), None);
+        let says = |cell: &Cell, afar, words: &str| {
+            let said = told(cell, afar).unwrap();
+            assert!(said.contains(words), "{said}");
+        };
+        says(&cell, None, "--on ssh://");
+        says(&cell, bare(), "on ssh://away: fio: no program fio in PATH; apt install fio");
+        says(&ssh("sparse", "seq-write"), able(), "use preallocated");
+        says(&ssh("preallocated", "dd-read"), able(), "page cache");
+        says(&native("preallocated", "seq-write"), able(), "made on ssh://away");
+        let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
+        says(&Cell::of(Side::of("ssh"), path.clone(), "iperf3-tcp"), able(), "the side native");
+        assert!(unsettable(&setting(cell, "read-ahead", "4096k"), &host()).unwrap().contains("another machine"));
+        let wire = |side: &str, peer: Option<Fake>| {
+            let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
+            let peer = peer.map(|node| Peer { address: "ssh://b".into(), node: Arc::new(node), ends });
+            let actor = Cell::of(Side::of(side), path.clone(), "iperf3-tcp").lead;
+            why_not_wire(&actor, &host().installed("iperf3"), &Wishes { peer, ..Wishes::default() })
+        };
+        assert_eq!(wire("native", Some(Fake::new("b").installed("iperf3"))), None);
+        assert!(wire("native", None).unwrap().contains("--peer ssh://"));
+        assert!(wire("native", Some(Fake::new("b"))).unwrap().starts_with("on ssh://b: iperf3"));
+        assert!(wire("container", Some(Fake::new("b"))).unwrap().contains("only the host itself"));
     }
 
     fn native_actor() -> Actor {
