@@ -231,6 +231,9 @@ pub type Labels = BTreeMap<String, String>;
 /// The label that tells the actors of a cell apart, from 1; no workload has one of this name.
 pub const ACTOR: &str = "actor";
 
+/// The label that tells the runs of a series apart, from 1 in their order.
+pub const RUN: &str = "run";
+
 /// A value of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reading {

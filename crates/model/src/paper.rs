@@ -3,18 +3,22 @@
 //! effects are tested on the run's samples ([`judge`]).
 
 mod effects;
+mod pattern;
 mod scores;
 mod sure;
 mod tables;
+mod transfers;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Attachment, Cache, Cell, Settings, Subject};
+use pattern::PLACE;
 
 pub use effects::{Compared, Judged, Verdict, judge};
+pub use pattern::Pattern;
 pub use scores::{ScoreJudged, scores};
 pub use tables::{Ours, Table, TableRow, tables};
+pub use transfers::{Printed, Sent, TransferRow, Transferred, Transfers};
 
 /// A paper.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +53,9 @@ pub struct Paper {
     /// What it says that a guest gets in groups of workloads.
     #[serde(default, rename = "score")]
     pub scores: Vec<PrintedScore>,
+    /// What it says that the host and a guest send, held to processors.
+    #[serde(default)]
+    pub transfers: Vec<Transfers>,
 }
 
 /// What a guest gets of the host in a group of workloads, as the paper has it.
@@ -162,88 +169,6 @@ pub struct Row {
     pub not_run: Option<String>,
 }
 
-/// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Settings that the paper does not name
-/// are those that a study measures first: native AIO, no I/O thread, one queue. The cache mode is the one that is named,
-/// `none` where none is, and no other; so are the settings of a path.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "PaperCell")]
-pub struct Pattern {
-    /// Entry of `guests/`.
-    pub guest: String,
-    /// Entry of `disks/targets/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target: Option<String>,
-    /// Entry of `disks/drivers/`; `None` on the native side.
-    pub driver: Option<String>,
-    /// The cache mode, where it is not `none`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<Cache>,
-    /// Entry of `nets/`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<String>,
-    /// Its other end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peer: Option<String>,
-    /// Entry of `nics/`; `None` on the native side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nic: Option<String>,
-    /// What is set around it, of a path.
-    #[serde(default, skip_serializing_if = "Settings::is_empty")]
-    pub settings: Settings,
-}
-
-impl Pattern {
-    /// The run's cell that it means, of a workload.
-    pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
-        let fits = |s: &&Cell| {
-            let same = s.lead.side.kind == self.guest && s.beside.is_empty() && s.workload() == workload;
-            same && match &s.lead.subject {
-                Subject::Disk { target, attachment } => {
-                    let driver = attachment.as_ref().map(|a| &a.driver);
-                    let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
-                    self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
-                }
-                Subject::Path { network, peer, nic } => {
-                    let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
-                    let card = nic.as_ref().map(|nic| &nic.model) == self.nic.as_ref();
-                    named && card && s.settings == self.settings
-                }
-                Subject::Machine | Subject::Cluster { .. } => false,
-            }
-        };
-        cells.into_iter().filter(fits).min_by_key(|s| {
-            let unlike = |a: &Attachment| (a.aio != Aio::Native, a.iothread, a.options != Default::default());
-            let nic = s.lead.nic().map(|nic| (nic.vhost, nic.queues, nic.ring));
-            (s.attachment().map(unlike), nic, s.settings.len(), !s.lead.side.shape.is_plain())
-        })
-    }
-
-    /// Whether it says what it is on, and nothing of another.
-    fn is_whole(&self) -> bool {
-        match (&self.target, &self.network) {
-            (Some(_), None) => self.peer.is_none() && self.nic.is_none() && self.settings.is_empty(),
-            (None, Some(_)) => self.peer.is_some() && self.driver.is_none() && self.cache.is_none(),
-            _ => false,
-        }
-    }
-
-    /// The same by another cache mode.
-    pub fn cached(&self, cache: Cache) -> Pattern {
-        Pattern { cache: Some(cache), ..self.clone() }
-    }
-
-    /// `qemu on sparse by lsi53c895a, cache=writethrough`; `qemu on uplink.remote by e1000, rate=1000mbit`.
-    pub fn label(&self) -> String {
-        let by = self.driver.as_ref().or(self.nic.as_ref()).map_or_else(String::new, |by| format!(" by {by}"));
-        let cache = self.cache.map_or_else(String::new, |cache| format!(", cache={cache}"));
-        let set: String = self.settings.iter().map(|(name, value)| format!(", {name}={value}")).collect();
-        let path = self.network.as_deref().zip(self.peer.as_deref()).map(|(net, peer)| format!("{net}.{peer}"));
-        let place = self.target.clone().or(path).unwrap_or_default();
-        format!("{} on {place}{by}{cache}{set}", self.guest)
-    }
-}
-
 /// What an effect is measured by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -311,8 +236,6 @@ impl Effect {
     }
 }
 
-const PLACE: &str = "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
-
 impl Paper {
     /// Whether a study measures it again.
     pub fn is_of(&self, study: Option<&str>) -> bool {
@@ -362,6 +285,9 @@ impl Paper {
             if !sound || paper.scores[..i].iter().any(|other| other.group == score.group) {
                 return Err(format!("score {}: one a group, with a ratio and a tolerance above 0", score.group));
             }
+        }
+        for of in &paper.transfers {
+            of.check()?;
         }
         Ok(paper)
     }

@@ -222,6 +222,8 @@ pub struct Names {
     pub drivers: Vec<String>,
     /// Of `nets/`.
     pub networks: Vec<String>,
+    /// Those of them whose both ends are on the actor's own machine: guests see them by no card.
+    pub inside: Vec<String>,
     /// Other ends that any of these names.
     pub peers: Vec<String>,
     /// Device models that guests can have.

@@ -148,10 +148,22 @@ pub struct CellRow {
     /// For durable appends: whether what was acknowledged is on the device.
     #[serde(default)]
     pub durability: Option<durability::Durability>,
+    /// What the host's page cache held of the guests' disks; absent where that was not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_cache: Option<PageCache>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.
     pub outlier_rounds: Vec<u32>,
+}
+
+/// What the host's page cache holds of the storage of a cell's guests.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PageCache {
+    /// Bytes before the work.
+    pub before_bytes: Estimate,
+    /// Bytes after it.
+    pub after_bytes: Estimate,
 }
 
 /// A figure of a cell over its samples.

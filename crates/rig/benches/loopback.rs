@@ -30,7 +30,7 @@ fn main() {
     let journal = Arc::new(Journal::open(&dir.path().join("journal"), "bench").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(journal));
     let host = Namespace::make(&*node).unwrap();
-    let ctx = NetCtx { node: &*node, host: &host, number: 0, guest: None, first: None, actor: None };
+    let ctx = NetCtx { node: &*node, host: &host, number: 0, guest: None, first: None, actor: None, wire: None };
     let path = nets::find("loopback").unwrap().build(&ctx).unwrap();
     let end = |end: &nets::NetEnd| {
         let (at, enter) = (At::Address(end.address), end.enter.clone());

@@ -23,7 +23,7 @@ fn interfaces() -> Vec<String> {
 
 fn built(bed: &Bed, network: &str, number: u8) -> (Namespace, NetPath) {
     let host = Namespace::make(&bed.node).unwrap();
-    let ctx = NetCtx { node: &bed.node, host: &host, number, guest: None, actor: None, first: None };
+    let ctx = NetCtx { node: &bed.node, host: &host, number, guest: None, actor: None, first: None, wire: None };
     let path = nets::find(network).unwrap().build(&ctx).unwrap();
     (host, path)
 }

@@ -12,6 +12,7 @@ const FILES: &[(&str, &str)] = &[
     ("papers/shafer2010_storage.toml", include_str!("../../../papers/shafer2010_storage.toml")),
     ("papers/shafer2010_network.toml", include_str!("../../../papers/shafer2010_network.toml")),
     ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
+    ("papers/rasmusson2013_network.toml", include_str!("../../../papers/rasmusson2013_network.toml")),
 ];
 
 /// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
@@ -103,6 +104,10 @@ mod tests {
                     workloads::traits_of(cell.workload()).and_then(|t| t.group).as_ref() == Some(&score.group)
                 };
                 assert!(workloads.iter().any(of_group), "{}: nothing is of {}", paper.key, score.group);
+            }
+            for column in &paper.transfers {
+                let all: Vec<Pattern> = column.wanted().collect();
+                has(&all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

@@ -17,8 +17,8 @@ use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::cell::Cell;
-use vmio_model::figure::Better;
-use vmio_model::result::{Accel, Run};
+use vmio_model::figure::{Better, Figure, RUN, Reading, Unit};
+use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, Run, Seen, Watched};
 use vmio_model::summary::FigureRow;
 
 /// Words that mean something on disks alone.
@@ -412,4 +412,37 @@ fn without_a_finding_there_is_nothing_to_prove() {
     assert!(code == Some(0) && said.contains("nothing to prove"), "{code:?} {said}");
     let (code, said) = prove(&["tax", "--prove=host-page-cache", "--of", "1"]);
     assert!(code == Some(2) && said.contains("run 1 has no finding host-page-cache"), "{code:?} {said}");
+}
+
+/// What is told cell by cell: the host's page cache, where any disk was in it, and runs on end by their number.
+#[test]
+fn the_page_cache_and_runs_on_end_are_in_every_form() {
+    let mut run = common::run(Accel::Kvm);
+    let forms = |run: &Run| {
+        let report = Report::of(run);
+        [report::text(&report, Style::PLAIN), report::markdown(&report), report::html(&report)]
+    };
+    assert!(forms(&run).iter().all(|text| !text.contains("page cache\n") && !text.contains("Runs on end")));
+    let workload = run.samples[0].cell.workload().to_owned();
+    let traits = run.workloads.iter_mut().find(|w| w.name == workload).unwrap();
+    traits.figures.push(Figure::rate("buffered", Unit::BytesPerSecond).by(&[RUN]));
+    for sample in run.samples.iter_mut().filter(|sample| sample.cell.workload() == workload) {
+        let on_end = |(n, rate): (&str, f64)| Reading::scalar("buffered", rate).with(RUN, n);
+        sample.result.figures.extend([("1", 7e6), ("2", 84e6)].map(on_end));
+        let held = [(CACHED_BEFORE, 0.0), (CACHED_AFTER, f64::from(384 << 20))];
+        sample.seen.push(Seen {
+            node: String::new(),
+            watched: Watched::PageCache("device".into()),
+            probe: "page-cache".into(),
+            figures: held.map(|(name, bytes)| Reading::scalar(name, bytes)).into(),
+        });
+    }
+    for text in forms(&run) {
+        for says in ["The host's page cache", "384 MiB", "Runs on end", "7.00 MB/s", "84.0 MB/s"] {
+            assert!(text.replace("&#39;", "'").contains(says), "{says}: {text}");
+        }
+    }
+    let [text, ..] = forms(&run);
+    let tables = text.split("The host's page cache").nth(1).and_then(|rest| rest.split("Findings").next()).unwrap();
+    assert!(tables.lines().all(|line| line.chars().count() <= 80), "{tables}");
 }

@@ -109,3 +109,41 @@ fn a_network_study_that_is_broken_off_leaves_nothing_and_goes_on() {
     is_whole(&run);
     bed.is_clean();
 }
+
+/// Processors that the iperf3 servers of this machine may run on which work for a run; those in guests are not seen.
+fn servers_held() -> Vec<String> {
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let of = |entry: fs::DirEntry| {
+        let command = fs::read(entry.path().join("cmdline")).ok()?;
+        let of_loopback =
+            String::from_utf8_lossy(&command).contains("iperf3\0--server\0--one-off\0--bind\x00127.0.0.1");
+        let status = of_loopback.then(|| fs::read_to_string(entry.path().join("status")).ok())??;
+        status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t").map(str::to_owned))
+    };
+    all.filter_map(of).collect()
+}
+
+/// Both ends of a loopback path are in the guest, or on the host's side, and held to what the side is held to.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_and_its_host_send_to_themselves_on_one_processor() {
+    let (bed, before) = (Bed::with_image(), own());
+    let mut command = bed.command(&["study", "run"]);
+    command.arg(fixture("pinned.toml")).args(["--yes", "--no-gentle"]);
+    let mut child = bed.spawn(&mut command);
+    let mut held = BTreeSet::new();
+    while child.try_wait().unwrap().is_none() {
+        held.extend(servers_held());
+        sleep(Duration::from_millis(50));
+    }
+    let ended = bed.end(child).with(0);
+    assert_eq!((held, own()), (BTreeSet::from(["0".to_owned()]), before), "{}", ended.out);
+    bed.is_clean();
+    let run = bed.last().unwrap();
+    assert_eq!((&run.state, run.skipped.as_slice(), run.samples.len()), (&RunState::Done, [].as_slice(), 6));
+    for sample in &run.samples {
+        let sent = sample.results().filter(|result| result.figure("moved").is_some_and(|bytes| bytes > 0.0)).count();
+        assert_eq!(sent, sample.cell.actors().count(), "{}", sample.cell.key());
+    }
+    assert!(ended.out.contains("fairness"), "{}", ended.out);
+}

@@ -23,7 +23,7 @@ use vmio::store::Store;
 use vmio_model::cell::{Millis, Subject};
 use vmio_model::figure::Reading;
 use vmio_model::modelled::{Kept, ModelledDisk};
-use vmio_model::result::{Accel, CpuUse, Mark, RunState, Watched};
+use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, RunState, Watched};
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -173,6 +173,10 @@ fn stock(dir: &Path) {
             sample.seen.push(vmio_model::result::Seen { watched: of_container, ..seen.clone() });
             sample.seen.push(seen);
         }
+        let figures =
+            [(CACHED_BEFORE, 1e6), (CACHED_AFTER, 5e8)].map(|(name, bytes)| Reading::scalar(name, bytes)).into();
+        let (probe, watched) = ("page-cache".to_owned(), Watched::PageCache("device".into()));
+        sample.seen.push(vmio_model::result::Seen { node: String::new(), watched, probe, figures });
     }
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
@@ -191,6 +195,7 @@ fn stock(dir: &Path) {
     published.study = vmio_model::kind::RunKind::Study("shafer2010-network".into());
     common::store_run(&store, &published);
     common::store_run(&store, &common::suite::run(Accel::Kvm));
+    common::store_run(&store, &common::suite::network(Accel::Kvm));
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -278,7 +283,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
-    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013"] {
+    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013", "rasmusson2013-network"] {
         all.run("study-compare", dir, &format!("study compare {study} paper --json"));
     }
     for args in ["tax --dry-run --json", "study run durability --dry-run --steady-state --json"] {

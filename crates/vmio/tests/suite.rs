@@ -66,3 +66,23 @@ fn the_study_is_compared_with_the_paper() {
     }
     assert!(!text.contains("0 hold"), "there are no effects to count: {text}");
 }
+
+#[test]
+fn transfers_stand_beside_those_that_are_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &common::suite::network(Accel::Kvm));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    command.args(["study", "compare", "rasmusson2013-network", "paper"]).env("VMIO_STATE", dir.path());
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    for title in ["To itself, one at a time (figure 4, column 2)", "The guest to the host, alone (not in the paper)"] {
+        assert!(text.contains(title), "{title}: {text}");
+    }
+    // Of each column, seven rows that are printed; of the three at once, two more, and three of the guest alone.
+    let row = |line: &&str| line.starts_with("  0 ") || line.starts_with("  1 ") || line.starts_with("  0+1 ");
+    assert_eq!(text.lines().filter(row).count(), 5 * 7 + 3 * 2 + 3, "{text}");
+    let fluctuates = text.lines().find(|line| line.contains("6.5-46")).unwrap();
+    assert!(fluctuates.starts_with("  0+1   0+1") && fluctuates.ends_with("100 %"), "{fluctuates}");
+}

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
 use super::tables::missing;
+use super::transfers::{Transferred, transferred};
 use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, scores};
 use crate::cell::Cache;
 use crate::kind::RunKind;
@@ -120,6 +121,9 @@ pub struct Compared {
     /// Its scores of groups of workloads, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scores: Vec<ScoreJudged>,
+    /// What host and guest send, beside ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transfers: Vec<Transferred>,
 }
 
 /// Judges every effect of a paper by a run.
@@ -144,6 +148,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         readings: paper.readings.clone(),
         judged_together: together.len() as u32,
         scores: scores(paper, summary),
+        transfers: transferred(paper, summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }

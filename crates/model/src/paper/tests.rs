@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::cell::{Aio, Attachment, Cache, Cell};
 use crate::figure::Value;
 use crate::result::{Accel, Mark, Run, Skipped};
 use crate::summary::{Summary, summarise};

@@ -15,6 +15,8 @@ pub enum Watched {
     Disk(String),
     /// A network interface.
     Link(String),
+    /// The host's page cache, by the target whose storage may be in it.
+    PageCache(String),
     /// The processors of a machine.
     Processors,
     /// The processes that are not vmio's own.
@@ -137,6 +139,10 @@ pub struct CpuUse {
     pub by_role: BTreeMap<String, f64>,
 }
 
+/// The figures of the page cache: bytes of a guest's disk that it holds before and after.
+pub const CACHED_BEFORE: &str = "cached-before";
+/// See [`CACHED_BEFORE`].
+pub const CACHED_AFTER: &str = "cached-after";
 /// The figure of processors: seconds that they worked.
 pub const BUSY: &str = "busy-seconds";
 /// The figure of processes: which share of all processors they kept at work.
@@ -180,7 +186,7 @@ impl CpuUse {
                     }
                 }
                 Watched::Others => others += scalar(&one.figures, PART).unwrap_or(0.0),
-                Watched::Disk(_) | Watched::Link(_) => {}
+                Watched::Disk(_) | Watched::Link(_) | Watched::PageCache(_) => {}
             }
         }
         // A part, since both looks begin and end at times of their own.

@@ -4,10 +4,10 @@
 
 use super::change::{NicTo, new_card, own_nic};
 use super::live::seen;
-use super::support::times;
+use super::support::{studied_card, times};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell::Cell;
-use crate::facts::{Changed, Gain, Measured, Nic, Subject};
+use crate::facts::{Changed, Gain, Measured, Nic};
 
 /// What QEMU's emulated cards begin with (`qemu-system-x86_64 -device help`, "Network devices").
 const EMULATED: [&str; 9] = ["e1000", "rtl8139", "pcnet", "vmxnet3", "ne2k", "i8255", "i8259", "tulip", "usb-net"];
@@ -47,16 +47,9 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
 fn advice(m: &Measured, gain: &Gain) -> Change {
     let what = "Give the guest a virtio-net card (it needs the driver); `vmio scan` prints this with the names of each \
                 guest that runs.";
-    let (before, after) = (gain.before.lead.nic(), gain.after.lead.nic());
+    let after = gain.after.lead.nic();
     let vhost = after.is_some_and(|nic| nic.vhost);
-    // Whatever a study calls it, what is pasted holds no more than a name.
-    let plain = |model: &String| model.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let nic = Nic {
-        model: before.map(|nic| nic.model.clone()).filter(plain).into(),
-        backend: "tap".into(),
-        vhost_here: Some(vhost).into(),
-        ..Nic::unknown(Subject::net("GUEST", "net0"), m.from())
-    };
+    let nic = studied_card(m, gain.before.lead.nic(), vhost);
     let queues = after.and_then(|nic| nic.queues).filter(|n| *n > 1);
     let change = own_nic(what, &nic, NicTo { virtio: true, vhost, queues, ..NicTo::default() });
     Change { sets: None, proxmox: new_card(queues), ..change }

@@ -1,10 +1,15 @@
 //! One pair of queues of a virtio-net card is served by one vCPU and one vhost thread, however many
 //! vCPUs the guest has. Linux gained from a pair a vCPU; Windows lost in the same report.
 
-use super::change::{NicTo, own_nic};
+use super::change::{NicTo, new_card, own_nic};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::Nic;
+use super::support::{cards, studied_card, times};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::cell;
+use crate::facts::{Changed, Gain, Measured, Nic};
+
+/// Queues take memory and threads of the host's: what they bring must be worth it.
+const GAIN: f64 = 1.1;
 
 /// More pairs than this gain little (each has its own vhost thread; libvirt's and Proxmox's limit is
 /// higher).
@@ -13,18 +18,42 @@ const MOST: u32 = 8;
 pub(super) const RULE: Rule = Rule {
     id: "nic-queues",
     title: "One network queue for several vCPUs",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
         "https://github.com/virtio-win/kvm-guest-drivers-windows/issues/237 (Linux 15.3 to 25.2 Gbit/s, Windows 4.3 to \
          2.3)",
         "Proxmox VE, qm.adoc, \"Network Device\", Multiqueue",
     ],
-    checks: &[Check::Nic(live)],
+    checks: &[Check::Run(measured), Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
+
+/// In a run: the same card over the same path with one pair of queues, or as QEMU has it, and with more.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let more = |g: &&Gain| {
+        let (before, after) = cards(g)?;
+        let same = *after == cell::Nic { queues: after.queues, ..before.clone() };
+        (same && before.queues.unwrap_or(1) == 1 && after.queues? > 1).then_some(after.queues?)
+    };
+    let cause = |g: &Gain| {
+        format!(
+            "One queue pair serves this guest. Over the same path, {} with {} ran {} as fast.",
+            g.after.workload(),
+            more(&g).unwrap_or(1),
+            times(&g.ratio)
+        )
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(|g| more(g).is_some()), cause, |g| {
+        let (queues, vhost) = (more(&g), g.before.lead.nic().is_some_and(|nic| nic.vhost));
+        let card = studied_card(m, g.before.lead.nic(), vhost);
+        let what = format!("Give it {} queue pairs.", queues.unwrap_or(1));
+        let change = own_nic(what, &card, NicTo { queues, vhost, ..NicTo::default() });
+        Change { sets: None, proxmox: new_card(queues), ..change }
+    })
+}
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let vcpus = nic.vcpus.filter(|n| *n > 1 && nic.queues == Some(1))?;
@@ -47,15 +76,44 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Facts, Nic};
-    use crate::testing::{live_nic, of_nic};
+    use crate::cell::Subject;
+    use crate::facts::Facts;
+    use crate::testing::{Bench, over_bridge};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { queues: Some(1).into(), ..live_nic() })
+        run(16e9)
     }
 
-    /// Windows.
+    /// Where more are no faster.
     pub fn silent() -> Facts {
-        of_nic(Nic { queues: Some(1).into(), windows: Some(true).into(), ..live_nic() })
+        run(10e9)
+    }
+
+    fn run(speed: f64) -> Facts {
+        let mut four = over_bridge(Some("virtio-net"), "iperf3-tcp");
+        if let Subject::Path { nic: Some(nic), .. } = &mut four.lead.subject {
+            nic.queues = Some(4);
+        }
+        Bench::new()
+            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
+            .cell(four, speed)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RULE;
+    use crate::facts::Nic;
+    use crate::rules::findings;
+    use crate::testing::{live_nic, of_nic};
+
+    /// Of guests that run the settings alone decide.
+    #[test]
+    fn windows_keeps_its_one_queue() {
+        let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);
+        assert!(fires(Nic { queues: Some(1).into(), ..live_nic() }));
+        assert!(!fires(Nic { queues: Some(1).into(), windows: Some(true).into(), ..live_nic() }));
     }
 }

@@ -3,23 +3,47 @@
 
 use super::change::{NicTo, own_nic};
 use super::live::seen;
-use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::Nic;
+use super::support::{cards, studied_card, times};
+use super::{Change, Check, Finding, Need, Rule, Severity};
+use crate::cell;
+use crate::facts::{Changed, Gain, Measured, Nic};
+
+/// Any sure gain counts: it takes nothing but a module of the host's.
+const GAIN: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-vhost",
     title: "Packets go through QEMU (no vhost-net)",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
         "https://libvirt.org/formatdomain.html#setting-nic-driver-specific-options (driver name='vhost')",
         "QEMU, qemu(1), \"Network options\": tap, vhost=on",
     ],
-    checks: &[Check::Nic(live)],
+    checks: &[Check::Run(measured), Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
+
+/// In a run: the same card over the same path without and with it.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let to_vhost = |g: &&Gain| {
+        cards(g).is_some_and(|(before, after)| !before.vhost && *after == cell::Nic { vhost: true, ..before.clone() })
+    };
+    let cause = |g: &Gain| {
+        format!(
+            "QEMU's main loop copies each packet between the tap and this guest. Over the same path, {} by vhost-net ran {} \
+             as fast.",
+            g.after.workload(),
+            times(&g.ratio)
+        )
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_vhost), cause, |g| {
+        let card = studied_card(m, g.before.lead.nic(), true);
+        Change { sets: None, ..own_nic("Use vhost-net.", &card, NicTo { vhost: true, ..NicTo::default() }) }
+    })
+}
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let tap = nic.backend.as_deref().is_some_and(|b| b == "tap" || b == "macvtap");
@@ -35,15 +59,44 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Facts, Nic};
-    use crate::testing::{live_nic, of_nic};
+    use crate::cell::Subject;
+    use crate::facts::Facts;
+    use crate::testing::{Bench, over_bridge};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { vhost: Some(false).into(), ..live_nic() })
+        run(25e9)
     }
 
-    /// A host without vhost-net.
+    /// Where the kernel is as fast.
     pub fn silent() -> Facts {
-        of_nic(Nic { vhost: Some(false).into(), vhost_here: Some(false).into(), ..live_nic() })
+        run(10e9)
+    }
+
+    fn run(speed: f64) -> Facts {
+        let mut by_kernel = over_bridge(Some("virtio-net"), "iperf3-tcp");
+        if let Subject::Path { nic: Some(nic), .. } = &mut by_kernel.lead.subject {
+            nic.vhost = true;
+        }
+        Bench::new()
+            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
+            .cell(by_kernel, speed)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RULE;
+    use crate::facts::Nic;
+    use crate::rules::findings;
+    use crate::testing::{live_nic, of_nic};
+
+    /// Of guests that run the settings alone decide.
+    #[test]
+    fn a_host_without_vhost_net_is_not_told_to_use_it() {
+        let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);
+        assert!(fires(Nic { vhost: Some(false).into(), ..live_nic() }));
+        assert!(!fires(Nic { vhost: Some(false).into(), vhost_here: Some(false).into(), ..live_nic() }));
     }
 }

@@ -4,23 +4,52 @@
 
 use super::change::{NicTo, on_host, own_nic, shell};
 use super::live::seen;
+use super::support::times;
 use super::{Check, Finding, Need, Rule, Severity};
-use crate::facts::Nic;
+use crate::cell::Cell;
+use crate::facts::{Changed, Gain, Measured, Nic};
+
+/// Any sure gain counts: they are on by default.
+const GAIN: f64 = 1.0;
+/// The setting of a study that switches them on both ends of a path.
+const SETTING: &str = "offloads";
 
 pub(super) const RULE: Rule = Rule {
     id: "offloads-off",
     title: "Offloads of the network card are off",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
         "https://libvirt.org/formatdomain.html#setting-nic-driver-specific-options (host, guest)",
         "Linux, Documentation/networking/segmentation-offloads.rst",
     ],
-    checks: &[Check::Nic(live)],
+    checks: &[Check::Run(measured), Check::Nic(live)],
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
+
+/// In a run: the same over the same path with them off, and on or as they were found.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let set = |cell: &Cell| cell.settings.get(SETTING).cloned();
+    let guest_off = |g: &&Gain| {
+        g.before.lead.nic().is_some()
+            && set(&g.before).as_deref() == Some("off")
+            && set(&g.after).as_deref() != Some("off")
+    };
+    let cause = |g: &Gain| {
+        format!(
+            "Here the offloads were off, on the guest's card and all the way. Over the same path, {} with them ran {} as \
+             fast.",
+            g.after.workload(),
+            times(&g.ratio)
+        )
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Setting, GAIN).filter(guest_off), cause, |_| {
+        let what = "Leave the offloads on, of the guest's tap (TAP) and in the guest.";
+        on_host(what, "ethtool -K TAP tx on sg on tso on gso on")
+    })
+}
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     if nic.offloads_off.is_empty() {
@@ -42,14 +71,42 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Facts, Nic};
-    use crate::testing::{live_nic, of_nic};
+    use crate::facts::Facts;
+    use crate::testing::{Bench, over_bridge};
 
     pub fn fires() -> Facts {
-        of_nic(Nic { offloads_off: vec!["host_tso4".into(), "guest_tso4".into()].into(), ..live_nic() })
+        run(5e9)
     }
 
+    /// Where they make no difference.
     pub fn silent() -> Facts {
-        of_nic(live_nic())
+        run(10e9)
+    }
+
+    fn run(without: f64) -> Facts {
+        let mut off = over_bridge(Some("virtio-net"), "iperf3-tcp");
+        off.settings.insert(super::SETTING.into(), "off".into());
+        Bench::new()
+            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+            .cell(off.natively(), 30e9)
+            .cell(off, without)
+            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
+            .facts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RULE;
+    use crate::facts::Nic;
+    use crate::rules::findings;
+    use crate::testing::{live_nic, of_nic};
+
+    /// Of guests that run the settings alone decide.
+    #[test]
+    fn what_is_off_in_a_guest_that_runs_is_told() {
+        let fires = |nic: Nic| findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id);
+        assert!(fires(Nic { offloads_off: vec!["host_tso4".into(), "guest_tso4".into()].into(), ..live_nic() }));
+        assert!(!fires(live_nic()));
     }
 }

@@ -1,8 +1,8 @@
 //! What the rules share: citing figures, and turning measured gains into findings.
 
 use super::{About, Change, Cited, Finding, Proof, Rule, Severity, Unpaid, change};
-use crate::cell::{Attachment, Cell};
-use crate::facts::{Disk, Gain, Measured};
+use crate::cell::{self, Attachment, Cell};
+use crate::facts::{Disk, Gain, Measured, Nic, Subject};
 use crate::result::Mark;
 use crate::stats::{Estimate, Ratio};
 use crate::summary::Share;
@@ -38,6 +38,24 @@ pub fn driver(cell: &Cell) -> &str {
 /// The disk that gained.
 pub fn better(gain: &Gain) -> Attachment {
     gain.after.attachment().cloned().unwrap_or_else(change::recommended)
+}
+
+/// The cards of a gain's two cells, as it was and as it became; `None` where they have none.
+pub fn cards(gain: &Gain) -> Option<(&cell::Nic, &cell::Nic)> {
+    gain.before.lead.nic().zip(gain.after.lead.nic())
+}
+
+/// A card of a study's guest, for the change of a finding: what a guest calls its own is left to the reader. Of a guest that
+/// runs `vmio scan` has the change in its own words.
+pub fn studied_card(m: &Measured, card: Option<&cell::Nic>, vhost_here: bool) -> Nic {
+    // Whatever a study calls it, what is pasted holds no more than a name.
+    let plain = |model: &String| model.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    Nic {
+        model: card.map(|card| card.model.clone()).filter(plain).into(),
+        backend: "tap".into(),
+        vhost_here: Some(vhost_here).into(),
+        ..Nic::unknown(Subject::net("GUEST", "net0"), m.from())
+    }
 }
 
 impl Rule {

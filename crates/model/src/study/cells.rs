@@ -157,7 +157,7 @@ impl Matrix {
                 let by = |a: Attachment| Subject::Disk { target: target.clone(), attachment: Some(a) };
                 disks.attachments().into_iter().map(by).collect()
             }
-            (Subject::Path { network, peer, .. }, _, Some(paths)) => {
+            (Subject::Path { network, peer, .. }, _, Some(paths)) if !paths.nics.is_empty() => {
                 let by = |nic: Nic| Subject::Path { network: network.clone(), peer: peer.clone(), nic: Some(nic) };
                 paths.cards().into_iter().map(by).collect()
             }
@@ -214,7 +214,7 @@ impl Disks {
 
 impl Paths {
     fn count(&self) -> u64 {
-        product([self.nics.len(), self.vhost.len().max(1), self.queues.len().max(1), self.rings.len().max(1)])
+        product([self.nics.len().max(1), self.vhost.len().max(1), self.queues.len().max(1), self.rings.len().max(1)])
     }
 
     fn cards(&self) -> Vec<Nic> {

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
-use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, Percentile};
+use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 use crate::cell::{Cell, Side};
 use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
 use crate::result::{
-    BANDWIDTH, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, Watched, WorkloadTraits, amounts_of,
+    BANDWIDTH, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, Watched,
+    WorkloadTraits, amounts_of,
 };
 use crate::stats::{Estimate, geometric_mean, mean, outliers};
 
@@ -52,9 +53,21 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         device: device(&samples),
         cpu: cpu(&samples, &run.workloads, &run.environment),
         durability: durability(run, cell, &samples),
+        page_cache: page_cache(&samples),
         marks,
         outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
     }
+}
+
+/// What the page cache held of all disks of a sample's guests, over those in which it was counted.
+fn page_cache(samples: &[&Sample]) -> Option<PageCache> {
+    let held = |figure: &str| {
+        over(samples, |s| {
+            let of = s.seen.iter().filter(|seen| matches!(seen.watched, Watched::PageCache(_)));
+            of.filter_map(|seen| scalar(&seen.figures, figure)).reduce(|a, b| a + b)
+        })
+    };
+    Some(PageCache { before_bytes: held(CACHED_BEFORE)?, after_bytes: held(CACHED_AFTER)? })
 }
 
 /// Mean of what the samples have of something.

@@ -256,3 +256,34 @@ fn a_stored_study_of_too_many_cells_has_none() {
     assert_eq!(stored.named_count(), 1 << 30);
     assert!(stored.cells().is_empty() && controls(&stored, &[], &BTreeMap::new()).is_empty());
 }
+
+/// A path inside of a machine goes over no card, so none is named; the processors that a side is held to stay with it.
+#[test]
+fn a_path_inside_of_a_guest_has_no_card() {
+    let mut names = all_names();
+    names.networks.push("loop".into());
+    names.inside = vec!["loop".into()];
+    let block = |more: &str| {
+        format!(
+            "[[matrix]]\nsides = [\"native\", \"qemu\"]\nshapes = [{{ pins = [0, 1] }}]\npaths.networks = [\"loop\"]\n\
+             paths.peers = [\"host\"]\n{more}workloads = [\"iperf3\"]\n"
+        )
+    };
+    let cell = |card: &str| {
+        format!(
+            "[[cell]]\nactors = [{{ side = \"qemu\", path = {{ network = \"loop\", peer = \"host\"{card} }}, workload = \
+             \"iperf3\" }}]\n"
+        )
+    };
+    let parse = |text: String| Study::parse("x", &format!("{}{text}", no_disks()), &names);
+    let found = keys(&parse(block("") + &cell("")).unwrap());
+    let wanted = ["native:pins=0+1", "qemu:pins=0+1", "native", "qemu"].map(|side| format!("loop.host/{side}/iperf3"));
+    assert!(wanted.iter().all(|key| found.contains(key)) && found.len() == wanted.len(), "{found:?}");
+    for wrong in [block("paths.nics = [\"e1000\"]\n"), cell(", nic = \"e1000\"")] {
+        let said = parse(wrong).unwrap_err().to_string();
+        assert!(said.contains("says something of a card, and this path goes over none"), "{said}");
+    }
+    // Elsewhere a guest needs one.
+    let said = parse(block("").replace("loop", "bridge")).unwrap_err().to_string();
+    assert!(said.contains("paths.nics"), "{said}");
+}

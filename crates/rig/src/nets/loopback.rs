@@ -1,4 +1,4 @@
-//! The loopback interface: both ends on one machine, through no device at all. That of a container is its own.
+//! The loopback interface: both ends on one machine, through no device at all. That of a guest or a container is its own.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,13 +13,16 @@ impl Network for Loopback {
         "loopback"
     }
     fn about(&self) -> &'static str {
-        "both ends on the host, or in the container, by its loopback interface"
+        "both ends on the host, in the guest or in the container, by its loopback interface"
     }
     fn peers(&self) -> &'static [&'static str] {
         &[HOST]
     }
     fn takes_guests(&self) -> bool {
         false
+    }
+    fn is_inside(&self) -> bool {
+        true
     }
     fn has_wire(&self) -> bool {
         false

@@ -45,6 +45,11 @@ pub fn peers() -> Vec<String> {
     all
 }
 
+/// Names of the networks that guests need no card for.
+pub fn inside() -> Vec<String> {
+    ALL.iter().filter(|n| n.is_inside()).map(|n| n.name().to_owned()).collect()
+}
+
 /// Why there is no wire where no machine was named.
 pub const NO_PEER: &str = "no machine is named for the network wire: name one with --peer ssh://[USER@]HOST[:PORT]";
 /// The peer that is the host which guests are on.
@@ -66,6 +71,11 @@ pub trait Network: Sync {
     fn peers(&self) -> &'static [&'static str];
     /// Whether a guest can be plugged in.
     fn takes_guests(&self) -> bool;
+    /// Whether both ends are on the actor's own machine: a guest needs no card for it, and what serves is held to what the
+    /// actor is held to.
+    fn is_inside(&self) -> bool {
+        false
+    }
     /// Whether packets go over an interface whose MTU can be set.
     fn has_wire(&self) -> bool {
         true

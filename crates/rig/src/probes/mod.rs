@@ -25,13 +25,14 @@ pub mod foreign;
 pub mod link;
 pub mod mountstats;
 pub mod others;
+pub mod page_cache;
 mod watch;
 
 pub use watch::{Observed, Watch, each_once};
 
 /// All probes.
 pub const ALL: &[&dyn Probe] =
-    &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &others::Others, &link::Link];
+    &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &others::Others, &link::Link, &page_cache::PageCache];
 
 /// Ticks a second on the host.
 pub const HERTZ: u32 = 10;
@@ -101,6 +102,13 @@ pub enum Thing {
         /// What goes before a command so that it runs in its namespace.
         enter: Vec<String>,
     },
+    /// What a hypervisor opens on the host for a guest's disk.
+    Storage {
+        /// The target that it is of.
+        target: String,
+        /// The file or block device.
+        path: PathBuf,
+    },
     /// The processors of the machine.
     Processors,
     /// The processes that are not vmio's own.
@@ -120,6 +128,7 @@ impl Thing {
         match self {
             Thing::Disk(backing) => Watched::Disk(backing.describe()),
             Thing::Link { name, .. } => Watched::Link(name.clone()),
+            Thing::Storage { target, .. } => Watched::PageCache(target.clone()),
             Thing::Processors => Watched::Processors,
             Thing::Others { .. } => Watched::Others,
             Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
@@ -186,6 +195,7 @@ mod tests {
             disk(),
             Thing::Disk(nfs),
             Thing::Link { name: "eth0".into(), enter: Vec::new() },
+            Thing::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
             Thing::Processors,
             Thing::Others { than: 7 },
             Thing::Hypervisor("qemu".into(), qemu),

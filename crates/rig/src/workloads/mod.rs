@@ -43,6 +43,7 @@ pub const ALL: &[&dyn Workload] = &[
     &disk::RAND_WRITE_32,
     &disk::DD_WRITE,
     &disk::DD_READ,
+    &disk::HDPARM,
     &net::IPERF3_TCP,
     &net::IPERF3_TCP_REVERSE,
     &net::IPERF3_UDP,

@@ -35,6 +35,7 @@ fn names() -> Names {
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
         drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
         networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
+        inside: nets::inside(),
         peers: nets::peers(),
         nics: nics::ALL.iter().map(|n| n.name().to_owned()).collect(),
         settings: settings::names(),

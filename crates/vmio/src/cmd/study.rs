@@ -247,10 +247,12 @@ fn list(context: &Context) -> Outcome {
         term::json(&Listed { schema_version: "1.0", studies: all.iter().map(entry).collect() })?;
         return Ok(Exit::Done);
     }
-    let lines: Vec<String> = all
-        .iter()
-        .map(|s| fit::paragraph(&format!("{:<18} {:>4} cells  ", s.name, s.cells().len()), 31, &s.title))
-        .collect();
+    let width = all.iter().map(|s| s.name.len()).max().unwrap_or(0);
+    let line = |s: &Study| {
+        let lead = format!("{:<width$} {:>4} cells  ", s.name, s.cells().len());
+        fit::paragraph(&lead, lead.len(), &s.title)
+    };
+    let lines: Vec<String> = all.iter().map(line).collect();
     term::print(&lines.concat())?;
     Ok(Exit::Done)
 }

@@ -28,6 +28,7 @@ pub fn effects(c: &Compared, style: Style) -> String {
         out.paragraph(&style.yellow("! "), 2, statement);
         out.line("");
     }
+    super::transfers::tables(&c.transfers, &mut out);
     for judged in &c.effects {
         let word = format!("{:<14}", judged.verdict.to_string());
         let word = match judged.verdict {

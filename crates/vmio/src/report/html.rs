@@ -5,7 +5,7 @@ use vmio_model::result::Run;
 use vmio_model::summary::Headline;
 
 use super::page::{self, Html, html};
-use super::{Report, cost, finding, format, like, paper, scores, svg, view};
+use super::{Report, by_cell, cost, finding, format, like, paper, scores, svg, view};
 
 mod curves;
 mod raw;
@@ -34,6 +34,7 @@ pub fn html(report: &Report<'_>) -> String {
         (paper::html_controls(report))
         (table::measured(report))
         (cpu(report))
+        (by_cell::page(report))
         @if !summary.skipped.is_empty() {
             h2 { "Not measured" }
             ul { @for (key, reason) in view::not_measured(summary) { li { (key) ": " (reason) } } }

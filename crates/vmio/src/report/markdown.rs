@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use vmio_model::shown;
 
-use super::{Report, cost, format, groups, like, paper, scores, view};
+use super::{Report, by_cell, cost, format, groups, like, paper, scores, view};
 
 mod table;
 
@@ -81,6 +81,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     if counted.contains(&true) {
         put(format!("\n{}", plain(&means)));
     }
+    put(by_cell::markdown(report));
     let mended = like::mended(run);
     if !mended.is_empty() {
         put("\n## The guest's setup with each change, against it unchanged\n".into());

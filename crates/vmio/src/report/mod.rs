@@ -3,6 +3,7 @@
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
 //! a figure for something that was not measured.
 
+mod by_cell;
 mod code;
 mod config;
 mod cost;
@@ -27,6 +28,7 @@ mod scores;
 pub mod simulation;
 mod svg;
 mod text;
+mod transfers;
 mod versus;
 mod view;
 

@@ -7,7 +7,7 @@ use vmio_model::figure::Better;
 use vmio_model::summary::Comparison;
 
 use super::code::broken;
-use super::{Report, finding, format, like, paper, scores, view};
+use super::{Report, by_cell, finding, format, like, paper, scores, view};
 use crate::fit;
 use crate::term::Style;
 
@@ -32,6 +32,7 @@ pub fn text(report: &Report<'_>, style: Style) -> String {
     out.controls(report);
     out.paper(report);
     out.cost(report);
+    by_cell::text(report, &mut out);
     out.skipped(report);
     out.line(&style.bold("Where"));
     for (name, value) in view::environment(summary) {

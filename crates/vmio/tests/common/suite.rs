@@ -1,4 +1,4 @@
-//! FIXTURE: a made-up run of the study rasmusson2013. Its figures were measured nowhere.
+//! FIXTURE: made-up runs of the studies rasmusson2013 and rasmusson2013-network. Their figures were measured nowhere.
 #![allow(clippy::unwrap_used, dead_code, missing_docs)]
 
 use serde_json::json;
@@ -10,26 +10,28 @@ use vmio_rig::workloads;
 
 use super::{Noise, environment};
 
-/// What a guest gets of the host, by group.
-fn share(group: &str) -> f64 {
+/// What a guest gets of the host, by group; over a path.
+fn share(group: Option<&str>) -> f64 {
     match group {
-        "integer" => 0.68,
-        "floating-point" => 0.4,
-        _ => 0.97,
+        Some("integer") => 0.68,
+        Some("floating-point") => 0.4,
+        Some(_) => 0.97,
+        None => 0.9,
     }
 }
 
 fn sample(noise: &mut Noise, cell: &Cell, traits: &WorkloadTraits, round: u32) -> Sample {
-    let factor = if cell.is_native() { 1.0 } else { share(traits.group.as_ref().unwrap()) } * noise.factor(0.01);
+    let factor = if cell.is_native() { 1.0 } else { share(traits.group.as_deref()) } * noise.factor(0.01);
     assert!(traits.figures.iter().all(|f| f.form == Form::Scalar));
     let figures = traits.figures.iter().map(|f| Reading::scalar(&f.name, 1e9 * factor)).collect();
+    let result = WorkloadResult { seconds: 2.0, figures, raw: json!("FIXTURE"), command: "vmio-cpu".into() };
     Sample {
         cell: cell.clone(),
         round,
         boot: round,
         started_unix: 1.79e9 + f64::from(round) * 200.0,
-        result: WorkloadResult { seconds: 2.0, figures, raw: json!("FIXTURE"), command: "vmio-cpu".into() },
-        beside: Vec::new(),
+        beside: vec![result.clone(); cell.beside.len()],
+        result,
         seen: Vec::new(),
         foreign: Foreign::default(),
         marks: Vec::new(),
@@ -64,5 +66,22 @@ pub fn run(accel: Accel) -> Run {
         effective: Default::default(),
         skipped: guests.iter().filter(lost).map(skipped).collect(),
         samples,
+    }
+}
+
+/// Three rounds of the study of host and guest held to processors: alone a guest gets 0.9 of the host, at once each the same.
+pub fn network(accel: Accel) -> Run {
+    let study = studies::named("rasmusson2013-network").unwrap();
+    let (mut noise, cells) = (Noise(12), study.cells());
+    let traits = workloads::find("iperf3-tcp").unwrap().traits();
+    let round = |round: u32| cells.iter().map(|cell| sample(&mut noise, cell, &traits, round)).collect::<Vec<_>>();
+    Run {
+        study: study.name.as_str().into(),
+        study_toml: study.to_toml(),
+        command: ["vmio", "study", "run", "rasmusson2013-network", "--yes"].map(String::from).to_vec(),
+        samples: (0..3).flat_map(round).collect(),
+        workloads: vec![traits.clone()],
+        skipped: Vec::new(),
+        ..run(accel)
     }
 }

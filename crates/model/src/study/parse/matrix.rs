@@ -133,7 +133,8 @@ impl Reader<'_> {
         self.known_keys(&s, &["networks", "peers", "nics", "vhost", "queues", "rings"]);
         let networks = self.entries(&s, "networks", &names.networks, None);
         let peers = self.entries(&s, "peers", &names.peers, None);
-        let nics = self.entries(&s, "nics", &names.nics, native.then_some(Vec::new()));
+        let inside = networks.as_ref().is_some_and(|all| all.iter().all(|network| names.inside.contains(network)));
+        let nics = self.entries(&s, "nics", &names.nics, (native || inside).then_some(Vec::new()));
         let vhost = self.switches(&s, "vhost", vec![false]);
         let mut counts = |key: &str, most: u32| {
             let count =
@@ -143,7 +144,7 @@ impl Reader<'_> {
         let (queues, rings) = (counts("queues", 1024), counts("rings", 65_536));
         let paths =
             Paths { networks: networks?, peers: peers?, nics: nics?, vhost: vhost?, queues: queues?, rings: rings? };
-        if let Some(bare) = refused {
+        if let Some(bare) = refused.or(inside.then_some(Bare::INSIDE)) {
             let chosen = [
                 ("nics", !paths.nics.is_empty()),
                 ("vhost", paths.vhost.contains(&true)),

@@ -98,7 +98,8 @@ impl Reader<'_> {
         self.known_keys(s, &["network", "peer", "nic", "vhost", "queues", "ring"]);
         let network = self.one_of(s, "network", &names.networks);
         let peer = self.one_of(s, "peer", &names.peers);
-        if let Some(bare) = bare {
+        let inside = network.as_ref().is_some_and(|network| names.inside.contains(network));
+        if let Some(bare) = bare.or(inside.then_some(Bare::INSIDE)) {
             self.of_machines_alone(s, &["nic", "vhost", "queues", "ring"], bare);
             let (nic, vhost, queues, ring) = (None, false, None, None);
             return Some(NamedPath { network: network?, peer: peer?, nic, vhost, queues, ring });

@@ -13,6 +13,9 @@ use crate::toml_reader::{Reader, Section, hint};
 pub(super) struct Bare(&'static str);
 
 impl Bare {
+    /// Of paths that lie within the actor's own machine.
+    pub(super) const INSIDE: Self = Self("says something of a card, and this path goes over none");
+
     /// Of sides of these kinds; `None` where one of them has a machine.
     pub(super) fn of<'a>(kinds: impl IntoIterator<Item = &'a String> + Clone) -> Option<Self> {
         let all = |is: fn(&str) -> bool| kinds.clone().into_iter().all(|kind| is(kind));

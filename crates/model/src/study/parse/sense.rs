@@ -96,7 +96,7 @@ impl Reader<'_> {
             let what = "no cell differs from its baseline, so nothing is compared: write baseline = \"none\" for that";
             self.problem(&span, "baseline.like", what.to_owned());
         }
-        if let Some((cell, _)) = pairs().find(|(_, baseline)| baseline.actors().any(sees_nothing)) {
+        if let Some((cell, _)) = pairs().find(|(_, baseline)| baseline.actors().any(|a| sees_nothing(a, names))) {
             let what =
                 format!("gives {} a guest that sees its subject by no device: leave native sides out", cell.key());
             self.problem(&at("side"), "baseline.like.side", what);
@@ -124,10 +124,10 @@ impl Reader<'_> {
 }
 
 /// Whether it is a guest with a machine and without a device for its disk or path.
-fn sees_nothing(actor: &Actor) -> bool {
+fn sees_nothing(actor: &Actor, names: &Names) -> bool {
     let device = match &actor.subject {
         Subject::Disk { attachment, .. } => attachment.is_some(),
-        Subject::Path { nic, .. } => nic.is_some(),
+        Subject::Path { network, nic, .. } => nic.is_some() || names.inside.contains(network),
         Subject::Machine | Subject::Cluster { .. } => true,
     };
     !actor.side.shares_kernel() && !device

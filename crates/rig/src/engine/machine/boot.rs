@@ -2,6 +2,7 @@
 //! disk another image while its guest runs.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -35,6 +36,8 @@ fn processors(guest: &dyn Guest) -> anyhow::Result<Option<String>> {
 pub(super) struct Running {
     pub(super) guest: Box<dyn Guest>,
     pub(super) disks: BTreeMap<Way, String>,
+    /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
+    pub(super) raw: BTreeMap<Way, PathBuf>,
     /// Why it has no disk for these.
     pub(super) without: BTreeMap<Way, String>,
     pub(super) qemu: Option<Qemu>,
@@ -96,7 +99,7 @@ impl Machine<'_> {
         let has = self.study.guest.of(side);
         let pins = side.shape.pins.clone();
         let mut spec = GuestSpec { pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
-        let (mut disks, mut without) = (BTreeMap::new(), BTreeMap::new());
+        let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut held = BTreeMap::new();
         for (target, attachment) in ways {
             let id = format!("d{}", spec.disks.len());
@@ -127,6 +130,9 @@ impl Machine<'_> {
                         self.local.write(&procs, server.to_string().as_bytes(), None)?;
                     }
                 }
+            }
+            if let Storage::File(path) | Storage::BlockDevice(path) = &storage {
+                raw.insert((target.clone(), Some(attachment.clone())), path.clone());
             }
             spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
             disks.insert((target.clone(), Some(attachment.clone())), id);
@@ -197,7 +203,7 @@ impl Machine<'_> {
         }
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
-        Ok(Running { guest, disks, without, qemu })
+        Ok(Running { guest, disks, raw, without, qemu })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.

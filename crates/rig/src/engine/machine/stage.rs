@@ -123,6 +123,9 @@ impl Machine<'_> {
                 }
                 let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
                 let id = running.disks.get(&way).with_context(no_disk)?;
+                let opened = running.raw.get(&way).cloned();
+                let opened = opened.map(|path| Thing::Storage { target: target.to_owned(), path });
+                subjects.extend(opened.map(|thing| Subject::here(self.local.clone(), thing)));
                 let path = running.guest.disk_path(id)?;
                 // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
                 let own_disk = attachment.is_some();
@@ -185,25 +188,32 @@ impl Machine<'_> {
             (None, Some(plug)) => own.at = At::Address(plug.address),
             (None, None) => anyhow::bail!("the path for {} has no end of its own", actor.key()),
         }
-        // The peer is held to nothing: what is measured is the actor.
-        let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
-        let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
-        let ours = nets::find(network).is_none_or(|network| network.is_ours());
-        let peers = if ours { None } else { self.peer.as_ref().map(|peer| peer.node.clone()) };
-        let served = End { node: peers.unwrap_or_else(|| self.local.clone()), at, enter, exec_base };
+        let network = nets::find(network).with_context(|| format!("no network {network}"))?;
+        let ours = network.is_ours();
+        let served = if network.is_inside() {
+            own.clone()
+        } else {
+            // The peer is held to nothing: what is measured is the actor.
+            let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+            let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
+            let afar = self.peer.as_ref().filter(|_| !ours).map(|peer| peer.node.clone());
+            End { node: afar.unwrap_or_else(|| self.local.clone()), at, enter, exec_base }
+        };
         let ports =
             self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
         let mut subjects = self.watched(actor, Vec::new())?;
         let link = match &path.plug {
-            Some(plug) => (plug.tap.clone(), self.host_end()),
-            None => (theirs.interface.clone(), theirs.enter.clone()),
+            Some(plug) => Some((plug.tap.clone(), self.host_end())),
+            None if actor.side.shares_kernel() => Some((theirs.interface.clone(), theirs.enter.clone())),
+            // What goes round in a guest comes by no link of the host.
+            None => None,
         };
         // What came to the host, and what of that left it by a link that others use too.
         let host = || self.host_end();
         let shared = || Some([path.port.clone()?, path.uplink.clone()?].map(|name| (name, host())));
-        let links = if nets::find(network).is_some_and(nets::Network::is_shared) { shared() } else { None };
+        let links = if network.is_shared() { shared() } else { None };
         // What else an interface of the host's own carries is not vmio's to tell apart.
-        let links = if ours { links.map_or(vec![link], Vec::from) } else { Vec::new() };
+        let links = if ours { links.map_or_else(|| Vec::from_iter(link), Vec::from) } else { Vec::new() };
         for (name, enter) in links {
             subjects.push(Subject::here(self.local.clone(), Thing::Link { name, enter }));
         }

@@ -22,6 +22,7 @@ mod dd_write;
 mod durable_append;
 pub mod family;
 mod fio;
+mod hdparm;
 mod rand_read_1;
 mod rand_read_32;
 mod rand_write_1;
@@ -34,6 +35,7 @@ pub use dd_read::ENTRY as DD_READ;
 pub use dd_write::ENTRY as DD_WRITE;
 pub use durable_append::ENTRY as DURABLE_APPEND;
 pub use fio::{Engine, FioJob, Rw};
+pub use hdparm::ENTRY as HDPARM;
 pub use rand_read_1::ENTRY as RAND_READ_1;
 pub use rand_read_32::ENTRY as RAND_READ_32;
 pub use rand_write_1::ENTRY as RAND_WRITE_1;
@@ -101,7 +103,7 @@ const fn worker(programs: &'static [&'static str], requirements: &'static [Requi
 
 const FIO: Requirement = Requirement {
     name: "fio",
-    why: "runs all workloads except dd",
+    why: "runs all disk workloads except dd and hdparm",
     mend: "apt install fio",
     check: |reader| program(reader, "fio"),
 };

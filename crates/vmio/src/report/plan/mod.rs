@@ -262,13 +262,20 @@ fn unseen_latency(what_follows: &str, unseen: &Unseen, row: &mut dyn FnMut(&str,
 /// Who works over a path with no device of a guest's.
 const NATIVELY: &str = "natively";
 const CONTAINED: &str = "a container";
+/// In the order in which they are told.
+const OWN: [&str; 3] = [INSIDE, CONTAINED, NATIVELY];
+const INSIDE: &str = "inside of guests";
 
 /// The networks that cells work over, each with who does: `bridge: guests by virtio-net, e1000`, `veth: natively`.
 fn networks(cells: &[Cell]) -> Vec<String> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for actor in cells.iter().flat_map(Cell::actors) {
         let Subject::Path { network, .. } = &actor.subject else { continue };
-        let own = if actor.side.is_native() { NATIVELY } else { CONTAINED };
+        let own = match &actor.side {
+            side if side.is_native() => NATIVELY,
+            side if side.shares_kernel() => CONTAINED,
+            _ => INSIDE,
+        };
         let who = actor.subject.seen_by().unwrap_or_else(|| own.to_owned());
         match all.iter_mut().find(|(name, _)| name == network) {
             Some((_, seen)) if !seen.contains(&who) => seen.push(who),
@@ -277,11 +284,9 @@ fn networks(cells: &[Cell]) -> Vec<String> {
         }
     }
     let told = |(network, who): &(&str, Vec<String>)| {
-        let guests: Vec<&str> =
-            who.iter().map(String::as_str).filter(|who| ![NATIVELY, CONTAINED].contains(who)).collect();
+        let guests: Vec<&str> = who.iter().map(String::as_str).filter(|who| !OWN.contains(who)).collect();
         let guests = (!guests.is_empty()).then(|| format!("guests by {}", guests.join(", ")));
-        let others =
-            [CONTAINED, NATIVELY].into_iter().filter(|word| who.iter().any(|who| who == word)).map(str::to_owned);
+        let others = OWN.into_iter().filter(|word| who.iter().any(|who| who == word)).map(str::to_owned);
         format!("{network}: {}", guests.into_iter().chain(others).collect::<Vec<_>>().join(" and "))
     };
     all.iter().map(told).collect()

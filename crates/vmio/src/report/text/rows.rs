@@ -122,7 +122,7 @@ impl Out {
     }
 
     /// A heading; names that are joined in it may be many.
-    fn title(&mut self, text: &str) {
+    pub(in crate::report) fn title(&mut self, text: &str) {
         if fit::columns(text) <= WIDTH {
             self.line(&self.style.bold(text));
             return;

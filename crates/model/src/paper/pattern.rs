@@ -1,0 +1,118 @@
+//! A cell as a paper's file names it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, Subject};
+
+/// What a pattern that is not whole lacks.
+pub(super) const PLACE: &str =
+    "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
+
+/// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Settings that the paper does not name
+/// are those that a study measures first: native AIO, no I/O thread, one queue. The cache mode is the one that is named,
+/// `none` where none is, and no other; so are the settings of a path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "PaperCell")]
+pub struct Pattern {
+    /// Entry of `guests/`.
+    pub guest: String,
+    /// Entry of `disks/targets/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Entry of `disks/drivers/`; `None` on the native side.
+    pub driver: Option<String>,
+    /// The cache mode, where it is not `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<Cache>,
+    /// Entry of `nets/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Its other end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Entry of `nics/`; `None` on the native side.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nic: Option<String>,
+    /// What is set around it, of a path.
+    #[serde(default, skip_serializing_if = "Settings::is_empty")]
+    pub settings: Settings,
+    /// Processors of the host that it is held to, where that matters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<u32>,
+    /// Who does the same at the same time; its settings are the cell's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<Box<Pattern>>,
+}
+
+impl Pattern {
+    /// The run's cell that it means, of a workload.
+    pub fn find<'a>(&self, workload: &str, cells: impl IntoIterator<Item = &'a Cell>) -> Option<&'a Cell> {
+        let fits = |s: &&Cell| {
+            let beside = match (&self.beside, &s.beside[..]) {
+                (None, []) => true,
+                (Some(pattern), [actor]) => pattern.is_of(actor, workload),
+                _ => false,
+            };
+            let set = !matches!(s.lead.subject, Subject::Path { .. }) || s.settings == self.settings;
+            beside && set && self.is_of(&s.lead, workload)
+        };
+        cells.into_iter().filter(fits).min_by_key(|s| {
+            let unlike = |a: &Attachment| (a.aio != Aio::Native, a.iothread, a.options != Default::default());
+            let nic = s.lead.nic().map(|nic| (nic.vhost, nic.queues, nic.ring));
+            (s.attachment().map(unlike), nic, s.settings.len(), !s.lead.side.shape.is_plain())
+        })
+    }
+
+    /// Whether an actor is what it means.
+    fn is_of(&self, actor: &Actor, workload: &str) -> bool {
+        let held = self.pins.is_empty() || actor.side.shape.pins == self.pins;
+        let same = actor.side.kind == self.guest && actor.workload == workload && held;
+        same && match &actor.subject {
+            Subject::Disk { target, attachment } => {
+                let driver = attachment.as_ref().map(|a| &a.driver);
+                let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
+                self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
+            }
+            Subject::Path { network, peer, nic } => {
+                let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
+                named && nic.as_ref().map(|nic| &nic.model) == self.nic.as_ref()
+            }
+            Subject::Machine | Subject::Cluster { .. } => false,
+        }
+    }
+
+    /// Whether it says what it is on, and nothing of another.
+    pub(super) fn is_whole(&self) -> bool {
+        let alone = |other: &Pattern| other.beside.is_none() && other.is_whole();
+        self.beside.as_deref().is_none_or(alone)
+            && match (&self.target, &self.network) {
+                (Some(_), None) => self.peer.is_none() && self.nic.is_none() && self.settings.is_empty(),
+                (None, Some(_)) => self.peer.is_some() && self.driver.is_none() && self.cache.is_none(),
+                _ => false,
+            }
+    }
+
+    /// The same by another cache mode.
+    pub fn cached(&self, cache: Cache) -> Pattern {
+        Pattern { cache: Some(cache), ..self.clone() }
+    }
+
+    /// `qemu on sparse by lsi53c895a, cache=writethrough`; `qemu on uplink.remote by e1000, rate=1000mbit`.
+    pub fn label(&self) -> String {
+        let by = self.driver.as_ref().or(self.nic.as_ref()).map_or_else(String::new, |by| format!(" by {by}"));
+        let cache = self.cache.map_or_else(String::new, |cache| format!(", cache={cache}"));
+        let set: String = self.settings.iter().map(|(name, value)| format!(", {name}={value}")).collect();
+        let path = self.network.as_deref().zip(self.peer.as_deref()).map(|(net, peer)| format!("{net}.{peer}"));
+        let place = self.target.clone().or(path).unwrap_or_default();
+        let pins = if self.pins.is_empty() { String::new() } else { format!(":pins={}", listed(&self.pins)) };
+        let beside = self.beside.as_ref().map_or_else(String::new, |beside| format!(", beside {}", beside.label()));
+        format!("{}{pins} on {place}{by}{cache}{set}{beside}", self.guest)
+    }
+}
+
+/// `0+1`, as the names of cells have processors.
+fn listed(pins: &[u32]) -> String {
+    pins.iter().map(u32::to_string).collect::<Vec<_>>().join("+")
+}

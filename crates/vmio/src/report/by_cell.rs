@@ -1,0 +1,122 @@
+//! What is told cell by cell beside the tables of figures, in each form of the report: what the host's page cache held, and
+//! figures of runs on end.
+
+use std::fmt::Write;
+
+use vmio_model::figure::RUN;
+use vmio_model::stats::Estimate;
+use vmio_model::summary::{FigureRow, PageCache};
+
+use super::Report;
+use super::format;
+use super::markdown::plain;
+use super::page::{Html, html};
+use super::text::Out;
+
+/// Width of a column in a terminal.
+const COLUMN: usize = 12;
+/// The least of the page cache that is worth a table: what a host writes to files of its own accord is less.
+const LEAST_BYTES: f64 = 1e6;
+
+/// A table of some cells.
+struct Section {
+    title: &'static str,
+    meaning: &'static str,
+    columns: Vec<String>,
+    /// What of a cell, and a text for each column.
+    rows: Vec<(String, Vec<String>)>,
+}
+
+/// Those that have something to say.
+fn sections(report: &Report<'_>) -> impl Iterator<Item = Section> {
+    [page_cache(report), on_end(report)].into_iter().filter(|section| !section.rows.is_empty())
+}
+
+fn page_cache(report: &Report<'_>) -> Section {
+    let all = || report.summary.cells.iter().filter_map(|row| Some((row, row.page_cache?)));
+    let any = all().any(|(_, held)| held.before_bytes.value.max(held.after_bytes.value) >= LEAST_BYTES);
+    let bytes = |of: Estimate| format::bytes(of.value as u64);
+    let told = |PageCache { before_bytes, after_bytes }| vec![bytes(before_bytes), bytes(after_bytes)];
+    Section {
+        title: "The host's page cache",
+        meaning: "What the host's page cache held of the raw storage of the cell's guests when the work began and when it had \
+                  ended (cachestat), the mean over the samples. What guests take of it the rest of the host has not.",
+        columns: ["before", "after"].map(str::to_owned).into(),
+        rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), told(held))).collect(),
+    }
+}
+
+fn on_end(report: &Report<'_>) -> Section {
+    let mut section = Section {
+        title: "Runs on end",
+        meaning: "Each run of the series by itself, the mean over the samples. Where they climb, a cache has filled.",
+        columns: Vec::new(),
+        rows: Vec::new(),
+    };
+    for row in &report.summary.cells {
+        let runs: Vec<&FigureRow> = row.figures.iter().filter(|f| f.labels.contains_key(RUN)).collect();
+        // A name at a time, in the order in which they came.
+        for (i, first) in runs.iter().enumerate() {
+            if runs[..i].iter().any(|before| before.name == first.name) {
+                continue;
+            }
+            let of_name: Vec<&&FigureRow> = runs.iter().filter(|f| f.name == first.name).collect();
+            if of_name.len() > section.columns.len() {
+                section.columns = of_name.iter().map(|f| f.labels[RUN].clone()).collect();
+            }
+            let told = of_name.iter().map(|f| format::figure(f.unit, f.typical.value)).collect();
+            section.rows.push((format!("{}, {}", row.key, first.name), told));
+        }
+    }
+    section
+}
+
+/// For a terminal.
+pub(super) fn text(report: &Report<'_>, out: &mut Out) {
+    for Section { title, meaning, columns, rows } in sections(report) {
+        let label = out.width.saturating_sub(COLUMN * columns.len());
+        let line = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>COLUMN$}")).collect::<String>();
+        out.title(title);
+        out.line(&format!("{:label$}{}", "", line(&columns)));
+        for (name, cells) in &rows {
+            out.labelled(&format!("  {name}"), label, &line(cells));
+        }
+        out.line("");
+        out.paragraph("", 0, meaning);
+        out.line("");
+    }
+}
+
+/// As Markdown; empty where there is nothing to say.
+pub(super) fn markdown(report: &Report<'_>) -> String {
+    let mut out = String::new();
+    for Section { title, meaning, columns, rows } in sections(report) {
+        let dashes = "--:|".repeat(columns.len());
+        let heads: Vec<String> = columns.iter().map(|head| plain(head)).collect();
+        let _ = writeln!(out, "\n## {title}\n\n{}\n\n| cell | {} |\n|---|{dashes}", plain(meaning), heads.join(" | "));
+        for (name, cells) in rows {
+            let _ = writeln!(out, "| {} | {} |", plain(&name), cells.join(" | "));
+        }
+    }
+    out
+}
+
+/// As parts of a page.
+pub(super) fn page(report: &Report<'_>) -> Html {
+    html! {
+        @for Section { title, meaning, columns, rows } in sections(report) {
+            h2 { (title) }
+            p.dim { (meaning) }
+            div.scroll {
+                table {
+                    thead { tr { th.l scope="col" { "Cell" } @for head in &columns { th scope="col" { (head) } } } }
+                    tbody {
+                        @for (name, cells) in &rows {
+                            tr { th scope="row" { (name) } @for cell in cells { td { (cell) } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
