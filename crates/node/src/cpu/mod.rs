@@ -117,11 +117,11 @@ pub fn work(job: &Job) -> io::Result<Report> {
     let mut kernel = (job.kind.make)(job.size)?;
     kernel.run()?;
     let (began, mut runs, mut seconds, mut fastest) = (Instant::now(), 0, 0.0, f64::INFINITY);
-    while runs == 0 || began.elapsed() < job.time {
-        let before = began.elapsed().as_secs_f64();
+    while seconds < job.time.as_secs_f64() {
         kernel.run()?;
-        seconds = began.elapsed().as_secs_f64();
-        fastest = fastest.min(seconds - before);
+        let now = began.elapsed().as_secs_f64();
+        fastest = fastest.min(now - seconds);
+        seconds = now;
         runs += 1;
     }
     kernel.check().map_err(|why| io::Error::other(format!("{} is wrong here: {why}", job.kind.name)))?;
