@@ -311,13 +311,13 @@ fn the_network_to_another_machine_is_measured() {
                 workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\"]\n";
     let study = study(server.dir.path(), rows);
     let address = server.address().to_string();
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--json", "--peer", &address]);
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
     let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     let said: Value = serde_json::from_str(&done.out).unwrap();
     fits("tax", &done.out);
     assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
     assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
-    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--json", "--peer", &address]);
+    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
     let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     fits("tax-plan", &planned.out);
     assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);

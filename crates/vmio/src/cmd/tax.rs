@@ -89,7 +89,10 @@ fn only(natures: &[Nature], study: Study) -> Result<Study, Failure> {
     let names = crate::studies::names();
     let lacks = natures.iter().find(|nature| study.only(&[**nature], &names).is_none());
     match (lacks, study.only(natures, &names)) {
-        (None, Some(part)) => Ok(part),
+        (None, Some(part)) => {
+            let what: Vec<&str> = natures.iter().map(|nature| nature.word()).collect();
+            Ok(Study { title: format!("{} (only {})", part.title, what.join(", ")), ..part })
+        }
         (lacks, _) => {
             let what = lacks.map_or_else(String::new, ToString::to_string);
             Err(Failure::new(Exit::Usage, format!("the study {} measures nothing of {what}", study.name)))
