@@ -69,7 +69,7 @@ fn every_network_carries_every_workload_and_leaves_nothing() {
     must_be_root();
     let before = interfaces();
     let bed = Bed::new();
-    for (i, network) in nets::ALL.iter().enumerate() {
+    for (i, network) in nets::ALL.iter().filter(|network| network.is_ours()).enumerate() {
         let (host, path) = built(&bed, network.name(), i as u8);
         assert_eq!(path.peers.keys().copied().collect::<Vec<_>>(), network.peers(), "{}", network.name());
         for peer in network.peers() {
@@ -102,7 +102,7 @@ fn every_network_carries_a_stream_or_says_that_it_is_void() {
     must_be_root();
     let bed = Bed::new();
     let mut kept = 0;
-    for (i, network) in nets::ALL.iter().enumerate() {
+    for (i, network) in nets::ALL.iter().filter(|network| network.is_ours()).enumerate() {
         let (_host, path) = built(&bed, network.name(), i as u8);
         for peer in network.peers() {
             for stream in ["udp-100mbit-1472", "udp-1mbit-64-blocking"] {
