@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use crate::common::{Bed, must_be_root};
@@ -161,21 +162,29 @@ fn a_path_goes_with_its_owner() {
     must_be_root();
     let bed = Bed::new();
     let (host, path) = built(&bed, "veth", 7);
-    let alive = |end: &NetEnd| {
+    let links = |end: &NetEnd| {
         let [first, rest @ ..] = &end.enter[..] else { panic!("it enters nothing") };
-        let show = Exec::new(first).args(rest.to_vec()).args(["ip", "-o", "link"]);
-        let output = bed.node.exec(&show).unwrap();
-        output.ok().then(|| output.out())
+        bed.node.exec(&Exec::new(first).args(rest.to_vec()).args(["ip", "-o", "link"])).unwrap().out()
+    };
+    // Namespaces that this process holds, as nsfs numbers them. Its numbers for descriptors are used again, and where
+    // the kernel has pidfs (6.9+), nsenter takes a descriptor of a process for that process's namespace.
+    let held = || -> Vec<(u64, u64)> {
+        let files = fs::read_dir("/proc/self/fd").unwrap();
+        files.filter_map(|file| fs::metadata(file.ok()?.path()).ok()).map(|file| (file.dev(), file.ino())).collect()
     };
     let native = path.native.clone().unwrap();
-    assert!(alive(&native).unwrap().contains("eth0@"));
+    assert!(links(&native).contains("eth0@"));
+    let [space] = &path.held[..] else { panic!("one namespace beside the host's") };
+    let space = fs::metadata(space.path()).unwrap();
+    let space = (space.dev(), space.ino());
+    assert!(held().contains(&space));
     drop(path);
-    assert_eq!(alive(&native), None, "its descriptor is closed");
+    assert!(!held().contains(&space), "its descriptor is closed");
     // The pair goes with its other end. The kernel takes namespaces down one after another: after tests with many it
     // may take a while on a busy machine.
     let end = NetEnd { enter: host.enter(), ..native };
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while alive(&end).unwrap().contains("veth7") {
+    while links(&end).contains("veth7") {
         assert!(std::time::Instant::now() < until, "its end on the host is still there");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
