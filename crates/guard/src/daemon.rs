@@ -14,7 +14,7 @@ use crate::planes::Plane;
 /// How often the plane is asked whether somebody may have changed something.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a loop looks, at least, while nothing passes: what is owed to who begins to send does not wait for it.
-const IDLE: Duration = Duration::from_millis(100);
+const IDLE: Duration = Duration::from_millis(200);
 /// How long what is in force is believed without being read back, though nobody seems to have changed it.
 const BELIEVED: Duration = Duration::from_secs(30);
 /// And no shorter than costs a part of a processor's time: so many times what reading it back took.

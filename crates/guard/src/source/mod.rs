@@ -5,11 +5,13 @@
 //! uplink. Both are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::planes::linux::functions::{self, Function};
 use crate::planes::linux::links::{self, Link, Of};
@@ -38,8 +40,8 @@ const CHANGING_PART: u32 = 20;
 const LONGEST: Duration = Duration::from_secs(60);
 /// Events come in rows: an interface is made, renamed, made a port, brought up.
 const REST: Duration = Duration::from_millis(2);
-/// How often the thread looks whether it is to end.
-const TURN: Duration = Duration::from_millis(200);
+/// How long the thread rests after the kernel refused to tell.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Looks at interfaces, in the network namespace of the thread that made it.
 pub struct Source {
@@ -107,7 +109,6 @@ impl Source {
         }
         // What `ip netns` calls them goes first.
         for (name, file) in guests::named_namespaces(Path::new("/run/netns")) {
-            use std::os::fd::AsFd;
             if let Some(number) = links::namespace_number(&mut self.netlink, Of::File(file.as_fd()))? {
                 names.insert(number, name);
             }
@@ -162,7 +163,8 @@ pub struct Seen {
 /// The thread that looks. Dropped, it ends.
 #[derive(Debug)]
 pub struct Watch {
-    end: Arc<AtomicBool>,
+    /// Can be read when the thread is to end (eventfd(2)).
+    end: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -177,7 +179,7 @@ impl Watch {
         mut tell: impl FnMut(Result<Seen, Error>) -> BTreeSet<String> + Send + 'static,
         mut uplinks: BTreeSet<String>,
     ) -> std::io::Result<Watch> {
-        let end = Arc::new(AtomicBool::new(false));
+        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ended = Arc::clone(&end);
         let run = move || {
             let opened = open().and_then(|source| Ok((source, Events::open()?)));
@@ -190,7 +192,7 @@ impl Watch {
             };
             let mut told = None;
             let mut pace = Pace::default();
-            while !ended.load(Ordering::Relaxed) {
+            while rustix::io::read(&*ended, &mut [0u8; 8]).is_err() {
                 if told.is_some() {
                     // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
                     let found = source.glance(&uplinks);
@@ -202,17 +204,17 @@ impl Watch {
                     pace.looked(began.elapsed(), found.as_ref().ok(), told.is_some() || source.awaits());
                     uplinks = tell(found.map(|found| Seen { found, told }));
                 }
-                told = match events.wait(TURN) {
+                told = match events.wait(pace.rests(), ended.as_fd()) {
                     Ok(None) => None,
                     Ok(Some(first)) => {
                         thread::sleep(REST);
                         // What came meanwhile is seen by the look that follows; what fails is told by the next wait.
-                        let _ = events.wait(Duration::ZERO);
+                        let _ = events.wait(Duration::ZERO, ended.as_fd());
                         Some(first)
                     }
                     Err(e) => {
                         uplinks = tell(Err(e));
-                        thread::sleep(TURN);
+                        thread::sleep(AGAIN);
                         None
                     }
                 };
@@ -235,7 +237,12 @@ struct Pace {
 
 impl Pace {
     fn is_due(&self) -> bool {
-        self.at.is_none_or(|at| at.elapsed() >= self.rest)
+        self.rests().is_zero()
+    }
+
+    /// The time until the next look.
+    fn rests(&self) -> Duration {
+        self.at.map_or(Duration::ZERO, |at| self.rest.saturating_sub(at.elapsed()))
     }
 
     /// What a look took and saw; `stirs` where something is told or awaited.
@@ -256,7 +263,8 @@ impl Pace {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.end.store(true, Ordering::Relaxed);
+        // It takes 8 bytes, native order, and cannot be full here.
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             // One that panicked has said so.
             let _ = thread.join();

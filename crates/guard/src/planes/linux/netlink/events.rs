@@ -2,7 +2,7 @@
 //! whoever waits: an event may be lost when many come at once, and the kernel says so.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -87,15 +87,16 @@ impl Events {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Waits so long for a change; when it came, or `None` where none did.
+    /// Waits so long for a change, or until `end` can be read; when it came, or `None` where none did.
     ///
     /// # Errors
     /// When the socket fails.
-    pub fn wait(&mut self, limit: Duration) -> Result<Option<Instant>> {
+    pub fn wait(&mut self, limit: Duration, end: BorrowedFd<'_>) -> Result<Option<Instant>> {
         let limit = Timespec::try_from(limit).ok();
-        let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
+        let mut ready = [PollFd::new(&self.socket, PollFlags::IN), PollFd::from_borrowed_fd(end, PollFlags::IN)];
         match poll(&mut ready, limit.as_ref()) {
-            Ok(0) | Err(Errno::INTR) => return Ok(None),
+            Ok(_) if ready[0].revents().is_empty() => return Ok(None),
+            Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(e) => return Err(refused("wait for changes of interfaces", e.raw_os_error(), String::new())),
         }
