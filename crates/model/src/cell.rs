@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use actor::{Actor, Millis};
+pub use actor::{Actor, Millis, NEIGHBOUR};
 pub use baseline::{Baseline, Like};
 pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
 pub use side::{CONTAINER, NATIVE, SSH, Shape, Side, shares_kernel};
@@ -68,6 +68,11 @@ impl Cell {
     /// Its actors, the leading one first.
     pub fn actors(&self) -> impl Iterator<Item = &Actor> {
         std::iter::once(&self.lead).chain(&self.beside)
+    }
+
+    /// Its actors, and the guests that they send to: all that need a machine, and a place in a network.
+    pub fn with_neighbours(&self) -> impl Iterator<Item = Actor> {
+        self.actors().flat_map(|actor| [actor.clone()].into_iter().chain(actor.neighbour()))
     }
 
     /// The same to amend.

@@ -150,3 +150,56 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
     assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);
     assert_eq!((held(), bed.files()), (before, Vec::new()), "neither namespaces nor interfaces nor files");
 }
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_guest_sends_to_another_guest() {
+    must_be_root();
+    let before = held();
+    let bed = Bed::new();
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let text = "baseline = 'none'\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['shared'], peers = ['neighbour'], nics = ['virtio-net'] }\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'sockperf-tcp']\n\
+        [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['shared'], peers = ['neighbour'], nics = ['virtio-net'] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    // Only one of the two guests would have it.
+    let [skipped] = planned.skipped.as_slice() else { panic!("{:?}", planned.skipped) };
+    assert!(skipped.reason.contains("between two guests is not set"), "{}", skipped.reason);
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
+        if let Event::Retry(cell, why) | Event::GaveUp(cell, why) = event {
+            panic!("{}: {why}", cell.key());
+        }
+    });
+    assert_eq!(run.samples.len(), 3);
+    for sample in &run.samples {
+        let key = sample.cell.key();
+        println!("{key}: {:?}", sample.result.figures);
+        // Both work for it.
+        for guest in ["qemu", "qemu#2"] {
+            let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor(guest.into())).unwrap();
+            assert!(hypervisor.figures.iter().filter_map(|r| r.value.typical()).sum::<f64>() > 0.1, "{key}: {guest}");
+        }
+        // What the guest sent came to the host by its port, and nothing of it left by the uplink.
+        let bytes = |link: &str| -> f64 {
+            let link = sample.seen.iter().find(|s| matches!(&s.watched, Watched::Link(name) if name.starts_with(link)));
+            let figures = &link.unwrap_or_else(|| panic!("{key}: no {link:?}")).figures;
+            figures.iter().filter(|r| r.figure == "bytes").filter_map(|r| r.value.typical()).sum()
+        };
+        let moved = sample.result.figure("moved").unwrap_or(1400.0);
+        assert!(
+            bytes("tap") >= moved && bytes("wire") < moved / 100.0 + 1e4,
+            "{key}: {} {}",
+            bytes("tap"),
+            bytes("wire")
+        );
+    }
+    for place in ["shared/qemu/virtio-net", "shared/qemu#2/virtio-net"] {
+        assert!(run.effective.contains_key(place), "{place}: {:?}", run.effective);
+    }
+    assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);
+    assert_eq!(held(), before);
+}

@@ -32,6 +32,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("hdparm", include_str!("../../../studies/hdparm.toml")),
     ("page-cache", include_str!("../../../studies/page-cache.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
+    ("neighbours", include_str!("../../../studies/neighbours.toml")),
     ("network-settings", include_str!("../../../studies/network-settings.toml")),
     ("shafer2010-network", include_str!("../../../studies/shafer2010-network.toml")),
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attachment, Nic, Side, Subject};
 
+/// The peer of a path that is what the actor is: to a guest another guest, else another namespace.
+pub const NEIGHBOUR: &str = "neighbour";
+
 /// A length of time in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
@@ -85,6 +88,14 @@ impl Actor {
             Subject::Path { nic, .. } => nic.as_ref(),
             _ => None,
         }
+    }
+
+    /// The guest at the other end of its path, where that is one ([`NEIGHBOUR`]): the next of its shape, which sees the
+    /// network by the same device. Where there is no guest, natively and in containers, a namespace is.
+    pub fn neighbour(&self) -> Option<Actor> {
+        let Subject::Path { peer, .. } = &self.subject else { return None };
+        let is_guest = peer == NEIGHBOUR && !self.side.shares_kernel();
+        is_guest.then(|| Actor { side: Side { nth: self.side.nth + 1, ..self.side.clone() }, ..self.clone() })
     }
 
     /// The same on the host itself, without what a guest sees its subject by.

@@ -199,10 +199,10 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
 
 /// Guests that are booted, and run at the same time (a container takes no time to start): one of a side carries the subjects of all its cells.
 fn guests(cells: &[Cell]) -> u32 {
-    let mut machines: BTreeMap<&Side, u32> = BTreeMap::new();
-    for actor in cells.iter().flat_map(Cell::actors).filter(|a| !a.side.shares_kernel()) {
+    let mut machines: BTreeMap<Side, u32> = BTreeMap::new();
+    for actor in cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.shares_kernel()) {
         let nodes = if let Subject::Cluster { nodes } = actor.subject { nodes } else { 1 };
-        let most = machines.entry(&actor.side).or_default();
+        let most = machines.entry(actor.side).or_default();
         *most = nodes.max(*most);
     }
     machines.values().sum()

@@ -54,6 +54,7 @@ pub fn inside() -> Vec<String> {
 pub const NO_PEER: &str = "no machine is named for the network wire: name one with --peer ssh://[USER@]HOST[:PORT]";
 /// The peer that is the host which guests are on.
 pub const HOST: &str = "host";
+pub use vmio_model::cell::NEIGHBOUR;
 /// The peer that is another host.
 pub const REMOTE: &str = "remote";
 
@@ -123,6 +124,7 @@ pub(super) struct Addresses {
     host: Ipv4Addr,
     actor: Ipv4Addr,
     remote: Ipv4Addr,
+    neighbour: Ipv4Addr,
     prefix: u8,
 }
 
@@ -222,17 +224,17 @@ impl NetPath {
 }
 
 impl NetCtx<'_> {
-    /// The addresses of this path's own network: 1 is the host, 2 the actor, 3 another host. The networks are of the
+    /// The addresses of this path's own network: 1 is the host, 2 the actor, 3 another host, 4 a neighbour. The networks are of the
     /// range for measurements between networks (RFC 2544, 198.18.0.0/15), which no one routes.
     fn addresses(&self) -> Addresses {
-        let [host, actor, remote] = [1, 2, 3].map(|end| Ipv4Addr::new(198, 18, self.number, end));
-        Addresses { host, actor, remote, prefix: 24 }
+        let [host, actor, remote, neighbour] = [1, 2, 3, 4].map(|end| Ipv4Addr::new(198, 18, self.number, end));
+        Addresses { host, actor, remote, neighbour, prefix: 24 }
     }
 
     /// The addresses of this path in the network that paths share, which has the other half of that range.
     fn shared_addresses(&self) -> Addresses {
-        let [host, remote] = [1, 3].map(|end| Ipv4Addr::new(198, 19, 0, end));
-        Addresses { host, actor: Ipv4Addr::new(198, 19, 1, self.number), remote, prefix: 16 }
+        let [host, remote, neighbour] = [1, 3, 4].map(|end| Ipv4Addr::new(198, 19, 0, end));
+        Addresses { host, actor: Ipv4Addr::new(198, 19, 1, self.number), remote, neighbour, prefix: 16 }
     }
 
     /// The name of an interface of this path.

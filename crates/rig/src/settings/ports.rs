@@ -87,6 +87,9 @@ pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
         Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
             Fit::Refused(format!("{network} has no wire whose packets {cannot}: use another network"))
         }
+        Subject::Path { .. } if actor.neighbour().is_some() => {
+            Fit::Refused("what lies between two guests is not set: use the peer host, or leave it out".to_owned())
+        }
         Subject::Path { .. } => Fit::Sets,
         _ => Fit::Nothing(format!("{it} a path's, and no actor works over one: leave it out")),
     }

@@ -43,10 +43,11 @@ pub(super) struct Running {
     pub(super) qemu: Option<Qemu>,
 }
 
-/// The guests that cells need, each with the disks that it has in any of them: a round boots one of each.
+/// The guests that cells need, each with the disks that it has in any of them: a round boots one of each. One that
+/// another one sends to is among them.
 pub(super) fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<Way>> {
     let mut all: BTreeMap<Side, Vec<Way>> = BTreeMap::new();
-    for actor in cells.iter().flat_map(Cell::actors).filter(|a| !a.side.is_native()) {
+    for actor in cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.is_native()) {
         let ways = all.entry(actor.side.clone()).or_default();
         if let Some(target) = actor.target() {
             let way = (target.to_owned(), actor.attachment().cloned());
@@ -230,7 +231,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use vmio_model::cell::{Aio, Cache, Shape, Subject};
+    use vmio_model::cell::{Aio, Cache, Nic, Shape, Subject};
 
     use super::*;
 
@@ -243,6 +244,16 @@ mod tests {
         let second = Side { nth: 1, ..Side::of("qemu") };
         let mut two = on("qemu", "sparse", "seq-read");
         two.beside.push(Actor { side: second.clone(), ..on("qemu", "device", "seq-read").lead });
+        let sends = |peer: &str| {
+            let nic = Nic::new("virtio-net");
+            let path = Subject::Path { network: "shared".into(), peer: peer.into(), nic: Some(nic) };
+            let cell = Cell::of(Side { nth: 1, ..Side::of("qemu") }, path, "iperf3-tcp");
+            sides(&[cell]).keys().map(Side::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (sends("host"), sends("neighbour")),
+            (vec!["qemu#2".into()], vec!["qemu#2".into(), "qemu#3".into()])
+        );
         let cells = [
             on("qemu", "sparse", "seq-read"),
             on("qemu", "sparse", "seq-write"),

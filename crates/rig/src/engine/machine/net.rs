@@ -32,9 +32,9 @@ impl PathKey {
     }
 }
 
-/// The paths of cells, each once.
+/// The paths of cells, each once; a guest that another one sends to has one, too.
 fn keys(cells: &[Cell]) -> BTreeSet<PathKey> {
-    cells.iter().flat_map(Cell::actors).filter_map(PathKey::of).collect()
+    cells.iter().flat_map(Cell::with_neighbours).filter_map(|actor| PathKey::of(&actor)).collect()
 }
 
 /// Why the paths of these cells cannot all be built.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
-use vmio_model::cell::{Actor, Cell, Millis, Subject as On};
+use vmio_model::cell::{Actor, Cell, Millis, Side, Subject as On};
 use vmio_model::result::{DiskTraits, LATENCY};
 use vmio_node::linux::block;
 use vmio_node::{Exec, Node, held};
@@ -190,8 +190,13 @@ impl Machine<'_> {
         }
         let network = nets::find(network).with_context(|| format!("no network {network}"))?;
         let ours = network.is_ours();
+        let neighbour = actor.neighbour();
         let served = if network.is_inside() {
             own.clone()
+        } else if let Some(neighbour) = &neighbour {
+            let plug = PathKey::of(neighbour).and_then(|key| self.paths.get(&key)?.plug.as_ref());
+            let plug = plug.with_context(|| format!("there is no path for {}", neighbour.key()))?;
+            End { at: At::Address(plug.address), ..self.end(neighbour)? }
         } else {
             // The peer is held to nothing: what is measured is the actor.
             let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
@@ -202,6 +207,9 @@ impl Machine<'_> {
         let ports =
             self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
         let mut subjects = self.watched(actor, Vec::new())?;
+        if let Some(neighbour) = &neighbour {
+            subjects.extend(self.hypervisor(&neighbour.side, Vec::new()));
+        }
         let link = match &path.plug {
             Some(plug) => Some((plug.tap.clone(), self.host_end())),
             None if actor.side.shares_kernel() => Some((theirs.interface.clone(), theirs.enter.clone())),
@@ -261,15 +269,19 @@ impl Machine<'_> {
         let mut all = [Thing::Processors, Thing::Others { than: std::process::id() }]
             .map(|thing| Subject::here(self.local.clone(), thing))
             .to_vec();
+        all.extend(self.hypervisor(&actor.side, servers));
         let (running, side) = (self.guests.get(&actor.side), actor.side.to_string());
-        if let Some(qemu) = running.and_then(|running| running.qemu.clone()) {
-            let thing = Thing::Hypervisor(side.clone(), Qemu { servers, ..qemu });
-            all.push(Subject::here(self.local.clone(), thing));
-        }
         if let Some(processes) = running.and_then(|running| running.guest.processes()) {
             all.push(Subject::here(self.local.clone(), Thing::Container(side, processes)));
         }
         Ok(all)
+    }
+
+    /// The processes that run a guest, and those that serve its disks.
+    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Option<Subject> {
+        let qemu = self.guests.get(side)?.qemu.clone()?;
+        let thing = Thing::Hypervisor(side.to_string(), Qemu { servers, ..qemu });
+        Some(Subject::here(self.local.clone(), thing))
     }
 
     fn memory_bytes(&self, actor: &Actor) -> u64 {

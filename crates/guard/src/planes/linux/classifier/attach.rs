@@ -272,7 +272,7 @@ pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, book: &Book,
     }
     let fixed = htb::tcmsg(device.index, CLSACT_HANDLE, CLSACT_PARENT);
     let request = Request::new(RTM_DELQDISC, 0, &fixed, Attributes::new());
-    netlink.change(&[Change { what: format!("remove qdisc clsact from {device}"), request }])?;
+    netlink.take_away(Change { what: format!("remove qdisc clsact from {device}"), request })?;
     book.no_clsact(device.index)
 }
 

@@ -5,7 +5,7 @@
 use super::super::htb;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::netlink::{Change, Netlink};
-use super::super::{Device, Error, Result};
+use super::super::{Device, Result};
 use super::attach::Point;
 
 pub(super) const RTM_NEWTFILTER: u16 = 44;
@@ -88,14 +88,7 @@ pub(super) fn remove(netlink: &mut Netlink, device: &Device, found: &Found) -> R
         fixed[8..12].copy_from_slice(&found.handle.to_ne_bytes());
     }
     let request = Request::new(RTM_DELTFILTER, 0, &fixed, Attributes::new().with_text(TCA_KIND, kind));
-    match netlink.change(&[Change { what: format!("{what} {device}"), request }]) {
-        Err(Error::Refused { source, .. })
-            if matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EINVAL)) =>
-        {
-            Ok(())
-        }
-        done => done,
-    }
+    netlink.take_away(Change { what: format!("{what} {device}"), request })
 }
 
 /// `struct tcmsg`, with preference and protocol in its last number.

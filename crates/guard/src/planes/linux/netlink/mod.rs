@@ -141,6 +141,22 @@ impl Netlink {
         }
     }
 
+    /// Has one thing taken away. One that is gone already, or whose interface is (ENODEV, ENOENT, EINVAL of filters
+    /// and qdiscs without a parent), is as good: interfaces go while they are looked at.
+    ///
+    /// # Errors
+    /// When the kernel refuses otherwise.
+    pub fn take_away(&mut self, change: Change) -> Result<()> {
+        match self.change(&[change]) {
+            Err(Error::Refused { source, .. })
+                if matches!(source.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::EINVAL)) =>
+            {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
     /// Has all of these done, in their order. The kernel goes on behind one that it refuses; no further batch is
     /// sent.
     ///
