@@ -100,8 +100,12 @@ impl Bed {
     }
 
     fn run_with(&self, args: &[&str]) -> Daemon {
-        let daemon = self.start(args);
-        until("the daemon answers", || self.vmio(&["guard", "status"]).status.success());
+        let mut daemon = self.start(args);
+        let answers = || self.vmio(&["guard", "status"]).status.success();
+        until("the daemon answers or has ended", || answers() || daemon.has_ended());
+        if daemon.has_ended() {
+            panic!("it ended by itself: {:?}", daemon.end(None));
+        }
         daemon
     }
 
@@ -118,6 +122,10 @@ impl Bed {
 pub struct Daemon(Option<Child>);
 
 impl Daemon {
+    fn has_ended(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
+    }
+
     /// Its exit code, and what it said.
     pub fn end(self, signal: Option<Signal>) -> (Option<i32>, String) {
         let (code, _, said) = self.end_with(signal);

@@ -84,6 +84,15 @@ impl Hypervisor {
         threads.sort_by_key(|t| t.tid);
         Ok(threads)
     }
+
+    /// Whether the kernel has a thread that carries its packets: one of its own since Linux 6.4, before that a thread
+    /// of the kernel that is named for it (`vhost_dev_set_owner` of drivers/vhost/vhost.c).
+    pub fn has_vhost(&self, host: &dyn Reader) -> bool {
+        let own = || self.threads(host).is_ok_and(|all| all.iter().any(|thread| thread.role == Role::Vhost));
+        let named = format!("vhost-{}", self.pid);
+        let is_named = |pid: &u32| process::comm(host, *pid).is_ok_and(|comm| comm == named);
+        own() || process::all(host).is_ok_and(|all| all.iter().any(is_named))
+    }
 }
 
 fn by_name(host: &dyn Reader, pid: u32, tid: u32) -> Role {
@@ -126,5 +135,11 @@ mod tests {
         let roles: Vec<_> = hypervisor.threads(&host).unwrap().into_iter().map(|t| (t.tid, t.role.key())).collect();
         assert_eq!(roles, [(10, "main"), (11, "iothread"), (12, "vcpu"), (13, "worker"), (14, "other"), (15, "other")]);
         assert!(hypervisor.threads(&Fake::new("fake")).is_err());
+
+        // Its own thread, a thread of the kernel, another QEMU's.
+        assert!(!hypervisor.has_vhost(&host));
+        assert!(hypervisor.has_vhost(&host.file("/proc/10/task/16/comm", "vhost-10\n")));
+        let of_kernel = |comm: &str| Fake::new("fake").file("/proc/7/comm", comm);
+        assert!(hypervisor.has_vhost(&of_kernel("vhost-10\n")) && !hypervisor.has_vhost(&of_kernel("vhost-11\n")));
     }
 }

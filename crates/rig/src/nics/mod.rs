@@ -32,10 +32,13 @@ const MTU: &str = "mtu";
 pub const RING: &str = "receive_ring";
 /// What QEMU's device calls it.
 pub const RING_PROPERTY: &str = "rx_queue_size";
-/// QEMU goes on without it where the kernel's part does not start, and is not asked: it is said.
+/// Whether the kernel has a thread that carries the guest's packets: QEMU goes on without where its part does not start.
 pub const VHOST: &str = "vhost";
-/// What stands there.
-pub const VHOST_UNSEEN: &str = "asked for; whether it carries the packets is not read back";
+
+/// How [`VHOST`] is told.
+pub fn on_or_off(is: bool) -> String {
+    if is { "on" } else { "off" }.to_owned()
+}
 
 /// How a guest has set up its device: its driver, the queues that it sends by, its MTU.
 pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, String> {
@@ -97,6 +100,7 @@ pub trait NicModel: Sync {
     fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), String> {
         let mut want = vec![(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
         want.extend(asked.ring.map(|ring| (RING, ring.to_string())));
+        want.extend(asked.vhost.then(|| (VHOST, on_or_off(true))));
         let differs = |(key, value): &&(&str, String)| found.get(*key) != Some(value);
         let wrong = want.iter().filter(differs).map(|(key, value)| {
             format!("{key} is {} instead of {value}", found.get(*key).map_or("unknown", String::as_str))

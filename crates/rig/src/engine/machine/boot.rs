@@ -169,7 +169,8 @@ impl Machine<'_> {
         };
         let guest = entry.launch(&ctx, &spec)?;
         // What the guest said until then tells why its network is not there.
-        let addressed = net::address(&*guest, &spec.name, &nics).map_err(|e| guest.give_up(&format!("{e:#}")))?;
+        let addressed = net::address(&*guest, &spec.name, &nics, self.local.reader())
+            .map_err(|e| guest.give_up(&format!("{e:#}")))?;
         for (at, found) in addressed {
             self.store.add_effective(self.run, &at, &found)?;
         }

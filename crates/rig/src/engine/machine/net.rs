@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
-use vmio_node::Node;
 use vmio_node::linux::net::Interfaces;
+use vmio_node::{Node, Reader};
 
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
@@ -119,13 +119,15 @@ pub(super) fn address(
     guest: &dyn Guest,
     name: &str,
     nics: &[Plugged<'_>],
+    host: &dyn Reader,
 ) -> anyhow::Result<Vec<(String, BTreeMap<String, String>)>> {
     let (node, mut found) = (guest.node(), Vec::new());
     for Plugged { spec, plug, at } in nics {
         let interface = nets::bring_up(&*node, &spec.mac, plug)?;
         let mut set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
         if spec.nic.vhost {
-            set_up.insert(nics::VHOST.to_owned(), nics::VHOST_UNSEEN.to_owned());
+            let carried = guest.hypervisor().is_some_and(|h| h.has_vhost(host));
+            set_up.insert(nics::VHOST.to_owned(), nics::on_or_off(carried));
         }
         if spec.nic.ring.is_some() {
             let told = guest.hypervisor().and_then(|h| h.property(&spec.tap, nics::RING_PROPERTY));
