@@ -7,6 +7,7 @@
 
 mod about;
 mod backing_chain;
+mod bridge_netfilter;
 mod cache_aio_pair;
 pub mod change;
 mod cpu_quota;
@@ -369,6 +370,7 @@ pub const RULES: &[&Rule] = &[
     &nic_queues::RULE,
     &offloads_off::RULE,
     &mtu_mismatch::RULE,
+    &bridge_netfilter::RULE,
     &iothread_on_vcpu_core::RULE,
     &vcpus_over_cores::RULE,
     &numa_split::RULE,
