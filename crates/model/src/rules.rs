@@ -39,6 +39,7 @@ mod no_vhost;
 mod numa_split;
 mod offloads_off;
 mod old_cpu_model;
+mod one_way_slow;
 mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
@@ -371,6 +372,7 @@ pub const RULES: &[&Rule] = &[
     &offloads_off::RULE,
     &mtu_mismatch::RULE,
     &bridge_netfilter::RULE,
+    &one_way_slow::RULE,
     &iothread_on_vcpu_core::RULE,
     &vcpus_over_cores::RULE,
     &numa_split::RULE,

@@ -39,9 +39,18 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         )
     };
     rule.from_gains(m, away_from(m, SETTING, "off", GAIN), cause, |_| {
-        let what = "Leave the offloads on, of the guest's tap (TAP) and in the guest.";
-        on_host(what, "ethtool -K TAP tx on sg on tso on gso on")
+        on_host("Leave the offloads on, of the guest's tap (TAP) and in the guest, on its INTERFACE.", both_ends())
     })
+}
+
+/// What the setting switches, on what ends it switches it.
+fn both_ends() -> String {
+    format!("{}\n# and in the guest\n{}", on("TAP"), on("INTERFACE"))
+}
+
+/// Segmentation late and assembly early, and what segmentation needs: checksums and scattered packets.
+fn on(interface: &str) -> String {
+    format!("ethtool -K {interface} tx on sg on tso on gso on gro on")
 }
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -56,7 +65,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let to = NicTo { offloads: true, ..NicTo::default() };
     let of_tap = nic.offloads_off.iter().all(|name| name.starts_with("tap"));
     let change = match (&*nic.interface, of_tap) {
-        (Some(tap), true) => on_host(what, format!("ethtool -K {} tx on sg on tso on gso on", shell(tap))),
+        (Some(tap), true) => on_host(what, on(&shell(tap))),
         _ => own_nic(what, nic, to),
     };
     Some(rule.advice(nic, &seen![nic; offloads_off], &cause, change))
