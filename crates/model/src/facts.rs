@@ -101,6 +101,8 @@ pub enum Changed {
     Nic,
     /// One thing that is set around the cell, alone.
     Setting,
+    /// The processors that its actors are held to, alone.
+    Pins,
 }
 
 /// What one cell gets over another of the same side that differs in one thing, paired by round.
@@ -129,11 +131,15 @@ pub struct Measured {
     /// Whether each workload was held to a cap (`--gentle`): then shares are of that cap.
     #[serde(default)]
     pub capped: bool,
+    /// Virtual CPUs of a guest whose cell does not say how many.
+    #[serde(default)]
+    pub vcpus: u32,
     /// Rows of the run's table, of cells with one actor.
     pub cells: Vec<CellRow>,
     /// Their shares of native.
     pub shares: Vec<Share>,
-    /// Gains between cells of the same side, in both directions: guest cells, and native cells.
+    /// Gains between cells of the same side, in both directions: guest cells, and native cells. Of cells with several
+    /// actors only those by the processors that they are held to.
     pub gains: Vec<Gain>,
     /// The workloads' traits.
     pub workloads: Vec<WorkloadTraits>,
@@ -209,11 +215,12 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let alone = || summary.asked_for().filter(|row| row.cell.is_alone());
     let of_native = |share: &&Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
     let mut gains = Vec::new();
-    for before in alone() {
-        for after in alone() {
+    for before in summary.asked_for() {
+        for after in summary.asked_for() {
             // Each workload has a cap of its own: between two of them the caps would be compared.
             let capped = run.environment.cap_ratio.is_some() && before.cell.workload() != after.cell.workload();
             if let Some(changed) = changed(&before.cell, &after.cell, &run.workloads)
+                && (before.cell.is_alone() || changed == Changed::Pins)
                 && !capped
             {
                 gains.extend(gain(run, summary, changed, before, after));
@@ -225,6 +232,7 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
             run: run.id,
             emulated: summary.emulated,
             capped: run.environment.cap_ratio.is_some(),
+            vcpus: run.environment.vcpus,
             cells: alone().cloned().collect(),
             shares: summary.shares.iter().filter(of_native).cloned().collect(),
             gains,
@@ -238,6 +246,9 @@ pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
 /// The one thing in which two cells of a side differ, if it is one.
 pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits]) -> Option<Changed> {
     let (a, b) = (&before.lead, &after.lead);
+    if before != after && unpinned(before) == unpinned(after) {
+        return Some(Changed::Pins);
+    }
     if before == after || a.side != b.side || before.beside != after.beside {
         return None;
     }
@@ -266,6 +277,13 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
         }
         _ => None,
     }
+}
+
+/// The cell with all of its actors free on all processors.
+fn unpinned(cell: &Cell) -> Cell {
+    let mut free = cell.clone();
+    free.actors_mut().for_each(|actor| actor.side.shape.pins.clear());
+    free
 }
 
 /// Whether two settings of cells differ in one.

@@ -7,6 +7,7 @@
 
 mod about;
 mod backing_chain;
+mod bridge_netfilter;
 mod cache_aio_pair;
 pub mod change;
 mod cpu_quota;
@@ -38,6 +39,7 @@ mod no_vhost;
 mod numa_split;
 mod offloads_off;
 mod old_cpu_model;
+mod one_way_slow;
 mod placement;
 pub mod proof;
 mod qcow2_l2_cache;
@@ -369,6 +371,8 @@ pub const RULES: &[&Rule] = &[
     &nic_queues::RULE,
     &offloads_off::RULE,
     &mtu_mismatch::RULE,
+    &bridge_netfilter::RULE,
+    &one_way_slow::RULE,
     &iothread_on_vcpu_core::RULE,
     &vcpus_over_cores::RULE,
     &numa_split::RULE,

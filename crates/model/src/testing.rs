@@ -116,13 +116,13 @@ pub fn traits() -> Vec<WorkloadTraits> {
         one("seq-write-8k-d1", true, true, 8192, 1),
     ];
     all.extend(sweeps);
-    all.push(WorkloadTraits {
-        name: "iperf3-tcp".into(),
+    all.extend(["iperf3-tcp", "iperf3-tcp-reverse"].map(|name| WorkloadTraits {
+        name: name.into(),
         figures: vec![Figure::rate(BANDWIDTH, Unit::BitsPerSecond)],
         judged_by: BANDWIDTH.into(),
         disk: None,
         group: None,
-    });
+    }));
     all
 }
 

@@ -92,7 +92,7 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         workloads = ['iperf3-tcp']\nsettings = { rate = ['20mbit'] }\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net'], rings = [1024] }\n\
-        workloads = ['iperf3-tcp']\nsettings = { offloads = ['off'] }\n\
+        workloads = ['iperf3-tcp']\nsettings = { offloads = ['off'], bridge-netfilter = ['on'] }\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139'] }\n\
         workloads = ['dd-nc']\n";
@@ -128,6 +128,8 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
         ("bridge/qemu/rtl8139", "guest_driver", "8139cp"),
         ("bridge/qemu/virtio-net+r1024", "receive_ring", "1024"),
         ("bridge.host/qemu/virtio-net+r1024 [offloads=off]", "offloads", "off"),
+        ("bridge.host/qemu/virtio-net+r1024 [bridge-netfilter=on]", "bridge-netfilter", "on"),
+        ("bridge.host/qemu/virtio-net (iperf3-tcp)", "bridge-netfilter", "off"),
         ("bridge/qemu/virtio-net", "guest_queues", "1"),
     ] {
         let found = run.effective.get(place).and_then(|settings| settings.get(key));

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bed, loops_over, must_be_root};
-use vmio_model::cell::{Actor, Cell};
+use vmio_model::cell::{Actor, Cell, Side, Subject};
 use vmio_node::linux::block;
+use vmio_node::linux::net::NETFILTER;
 use vmio_node::{Exec, Journal, Local, Node, recover};
 use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
+use vmio_rig::nets::{self, Namespace, NetCtx, Port};
 use vmio_rig::settings::{self, Error, Undos, Where};
 use vmio_rig::workloads::{At, End};
 
@@ -171,4 +173,58 @@ fn after_a_kill_the_next_start_sets_it_back() {
     assert!(recovered.undone.iter().any(|what| what.contains("read_ahead_kb")), "{:?}", recovered.undone);
     assert_eq!((of_loop(device).as_str(), loops_over(&dir).len()), (before, 0));
     assert!(!dir.join("scratch").exists() && !state.join("victim.journal").exists());
+}
+
+/// What is in force in a namespace, as the kernel tells it there.
+fn netfilter(node: &dyn Node, namespace: &Namespace) -> Vec<String> {
+    let told = node.exec(&namespace.exec("cat").args(NETFILTER)).unwrap();
+    told.out().lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "root"]
+fn netfilter_of_a_bridge_is_set_in_its_own_namespace_alone_and_set_back() {
+    must_be_root();
+    if !Path::new(NETFILTER[0]).exists() {
+        println!("SKIPPED: no br_netfilter");
+        return;
+    }
+    let bed = Bed::new();
+    let here = || NETFILTER.map(|path| std::fs::read_to_string(path).unwrap());
+    let before = here();
+    let host = Namespace::make(&bed.node).unwrap();
+    let ctx = NetCtx { node: &bed.node, host: &host, number: 0, guest: None, actor: None, first: None, wire: None };
+    let path = nets::find("bridge").unwrap().build(&ctx).unwrap();
+    let found = netfilter(&bed.node, &host);
+    let ports = path.ports(&bed.shared(), &host, "host");
+    let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: None };
+    let actor = Cell::of(Side::native(), subject, "iperf3-tcp").lead;
+    let native = path.native.as_ref().unwrap();
+    let at = At::Address(native.address);
+    let end = End { node: bed.shared(), at, enter: native.enter.clone(), exec_base: Exec::default() };
+    let apply = |ports: &[Port], value: &str, undos: &mut Undos| {
+        let on = Where {
+            actor: &actor,
+            end: &end,
+            ports,
+            cell: (&[], 0),
+            guards: &BTreeMap::new(),
+            run_dir: Path::new(""),
+            journal: &bed.journal,
+        };
+        settings::find("bridge-netfilter").unwrap().apply(value, &on, undos)
+    };
+    for (value, number) in [("on", "1"), ("off", "0")] {
+        let mut undos = Undos::default();
+        assert_eq!(apply(&ports, value, &mut undos).unwrap(), value);
+        assert_eq!(netfilter(&bed.node, &host), [number; 3], "{value}");
+        assert_eq!(here(), before, "the namespace that vmio is in is not touched");
+        undos.take_back(&bed.journal).unwrap();
+        assert_eq!(netfilter(&bed.node, &host), found);
+    }
+    // A bridge of the host's own.
+    let own: Vec<Port> = ports.into_iter().map(|port| Port { enter: Vec::new(), ..port }).collect();
+    let said = apply(&own, "off", &mut Undos::default()).unwrap_err();
+    assert!(matches!(&said, Error::Refused(why) if why.contains("not vmio's to change")), "{said}");
+    assert_eq!(here(), before);
 }

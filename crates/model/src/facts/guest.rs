@@ -195,6 +195,8 @@ device! {
         pub host_mtu_bytes: Fact<Option<u64>>,
         /// MTU of the bridge.
         pub bridge_mtu_bytes: Fact<Option<u64>>,
+        /// Whether the bridge hands the packets that it passes on to the host's firewall (the module br_netfilter).
+        pub bridge_netfilter: Fact<Option<bool>>,
         /// Send buffer of the tap in bytes; `None` where it cannot be told.
         pub send_buffer_bytes: Fact<Option<u64>>,
         /// Limits in force, in words: `10 MB/s out by tc`.
@@ -316,6 +318,7 @@ impl Nic {
             mtu_bytes: Fact::default(),
             host_mtu_bytes: Fact::default(),
             bridge_mtu_bytes: Fact::default(),
+            bridge_netfilter: Fact::default(),
             send_buffer_bytes: Fact::default(),
             limits: Fact::default(),
             rate_limits: Fact::default(),

@@ -206,6 +206,7 @@ impl Device for Nic {
             mtu_bytes,
             host_mtu_bytes,
             bridge_mtu_bytes,
+            bridge_netfilter,
             send_buffer_bytes,
             offloads_off,
             limits,

@@ -134,6 +134,7 @@ fn all_wrong() -> Vec<Facts> {
         vhost: Some(false).into(),
         queues: Some(1).into(),
         bridge_mtu_bytes: Some(1400).into(),
+        bridge_netfilter: Some(true).into(),
         offloads_off: vec!["host_tso4".into()].into(),
         overridden: overridden(),
         place: place("52:54:00:12:34:56", "net0"),

@@ -134,7 +134,9 @@ fn fits(changed: Changed, proof: &Proof, disk: &Disk) -> bool {
         // The rule itself says which storage it is about.
         Changed::Target => true,
         // Advice on what runs in the guest, and what is no disk's.
-        Changed::Depth | Changed::Engine | Changed::PageCache | Changed::Nic | Changed::Setting => false,
+        Changed::Depth | Changed::Engine | Changed::PageCache | Changed::Nic | Changed::Setting | Changed::Pins => {
+            false
+        }
     }
 }
 

@@ -2,7 +2,8 @@
 //! it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender. A tap
 //! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so. A virtio-net
 //! device may tell its guest how large packets may be (`host_mtu`): then that is what the guest sends,
-//! whatever the tap has.
+//! whatever the tap has. It is looked at and not measured: what is too large is lost, and the setting `mtu` of a study sets
+//! all of a path alike.
 
 use super::change::{Names, Takes, chained, read_slot, shell};
 use super::live::seen;

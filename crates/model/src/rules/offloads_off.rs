@@ -4,10 +4,9 @@
 
 use super::change::{NicTo, on_host, own_nic, shell};
 use super::live::seen;
-use super::support::times;
+use super::support::{away_from, times};
 use super::{Check, Finding, Need, Rule, Severity};
-use crate::cell::Cell;
-use crate::facts::{Changed, Gain, Measured, Nic};
+use crate::facts::{Gain, Measured, Nic};
 
 /// Any sure gain counts: they are on by default.
 const GAIN: f64 = 1.0;
@@ -31,12 +30,6 @@ pub(super) const RULE: Rule = Rule {
 
 /// In a run: the same over the same path with them off, and on or as they were found.
 fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
-    let set = |cell: &Cell| cell.settings.get(SETTING).cloned();
-    let guest_off = |g: &&Gain| {
-        g.before.lead.nic().is_some()
-            && set(&g.before).as_deref() == Some("off")
-            && set(&g.after).as_deref() != Some("off")
-    };
     let cause = |g: &Gain| {
         format!(
             "Here the offloads were off, on the guest's card and all the way. Over the same path, {} with them ran {} as \
@@ -45,10 +38,19 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             times(&g.ratio)
         )
     };
-    rule.from_gains(m, m.sure_gains(Changed::Setting, GAIN).filter(guest_off), cause, |_| {
-        let what = "Leave the offloads on, of the guest's tap (TAP) and in the guest.";
-        on_host(what, "ethtool -K TAP tx on sg on tso on gso on")
+    rule.from_gains(m, away_from(m, SETTING, "off", GAIN), cause, |_| {
+        on_host("Leave the offloads on, of the guest's tap (TAP) and in the guest, on its INTERFACE.", both_ends())
     })
+}
+
+/// What the setting switches, on what ends it switches it.
+fn both_ends() -> String {
+    format!("{}\n# and in the guest\n{}", on("TAP"), on("INTERFACE"))
+}
+
+/// Segmentation late and assembly early, and what segmentation needs: checksums and scattered packets.
+fn on(interface: &str) -> String {
+    format!("ethtool -K {interface} tx on sg on tso on gso on gro on")
 }
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
@@ -63,7 +65,7 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let to = NicTo { offloads: true, ..NicTo::default() };
     let of_tap = nic.offloads_off.iter().all(|name| name.starts_with("tap"));
     let change = match (&*nic.interface, of_tap) {
-        (Some(tap), true) => on_host(what, format!("ethtool -K {} tx on sg on tso on gso on", shell(tap))),
+        (Some(tap), true) => on_host(what, on(&shell(tap))),
         _ => own_nic(what, nic, to),
     };
     Some(rule.advice(nic, &seen![nic; offloads_off], &cause, change))

@@ -2,7 +2,7 @@
 
 use super::{About, Change, Cited, Finding, Proof, Rule, Severity, Unpaid, change};
 use crate::cell::{self, Attachment, Cell};
-use crate::facts::{Disk, Gain, Measured, Nic, Subject};
+use crate::facts::{Changed, Disk, Gain, Measured, Nic, Subject};
 use crate::result::Mark;
 use crate::stats::{Estimate, Ratio};
 use crate::summary::Share;
@@ -43,6 +43,13 @@ pub fn better(gain: &Gain) -> Attachment {
 /// The cards of a gain's two cells, as it was and as it became; `None` where they have none.
 pub fn cards(gain: &Gain) -> Option<(&cell::Nic, &cell::Nic)> {
     gain.before.lead.nic().zip(gain.after.lead.nic())
+}
+
+/// Sure gains of guests with a card over cells in which a setting was this, by another value of it or by none.
+pub fn away_from<'a>(m: &'a Measured, setting: &str, value: &str, bound: f64) -> impl Iterator<Item = &'a Gain> {
+    let has = move |cell: &Cell| cell.settings.get(setting).is_some_and(|set| set == value);
+    let gains = m.sure_gains(Changed::Setting, bound);
+    gains.filter(move |g| g.before.lead.nic().is_some() && has(&g.before) && !has(&g.after))
 }
 
 /// A card of a study's guest, for the change of a finding: what a guest calls its own is left to the reader. Of a guest that

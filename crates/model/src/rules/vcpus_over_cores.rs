@@ -1,5 +1,5 @@
 //! More vCPUs than processors to run on: more than the host has, more than they are bound to together,
-//! or bound where a neighbour's are bound. A vCPU that does not run while it holds a lock lets the
+//! or bound where others are bound who work at the same time. A vCPU that does not run while it holds a lock lets the
 //! guest's other vCPUs spin.
 
 use std::collections::BTreeSet;
@@ -7,24 +7,75 @@ use std::collections::BTreeSet;
 use super::change::{Names, Takes, comment};
 use super::live::seen;
 use super::placement::list_of;
+use super::support::times;
 use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
-use crate::facts::{PlacedThread, Processors};
+use crate::cell::{Actor, Cell};
+use crate::facts::{Changed, Gain, Measured, PlacedThread, Processors, Subject};
+
+/// Any sure gain counts: a binding takes nothing to loosen.
+const GAIN: f64 = 1.0;
 
 pub(super) const RULE: Rule = Rule {
     id: "vcpus-over-cores",
     title: "vCPUs compete for processors",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
         "Proxmox VE, qm.adoc, \"CPU\" (no more vCPUs than physical cores for one guest)",
         "https://libvirt.org/formatdomain.html#cpu-tuning (vcpupin)",
     ],
-    checks: &[Check::Processors(live)],
+    checks: &[Check::Run(measured), Check::Processors(live)],
     kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
+
+/// In a run: the same held to fewer processors than its vCPUs, or to those of others in the cell, and not so.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let freed = |g: &&Gain| crowding(&g.before, m).is_some() && crowding(&g.after, m).is_none();
+    let cause = |g: &Gain| {
+        format!(
+            "{} A vCPU that waits for a processor delays those that wait for it. On processors of its own {} ran {} as \
+             fast.",
+            crowding(&g.before, m).unwrap_or_default(),
+            g.after.workload(),
+            times(&g.ratio)
+        )
+    };
+    rule.from_gains(m, m.sure_gains(Changed::Pins, GAIN).filter(freed), cause, |g| {
+        let vcpus = g.before.actors().find(|actor| is_guest(actor)).map_or(0, |actor| vcpus(actor, m));
+        let thread = |n: u32| PlacedThread { role: "vcpu".into(), name: n.to_string(), tid: 0, cpus: Vec::new() };
+        let guest = Processors::unknown(Subject::guest("GUEST"), m.from());
+        unbound(&Processors { threads: (0..vcpus).map(thread).collect(), ..guest })
+    })
+}
+
+/// Why the vCPUs of a cell's guests wait for each other or for others in the cell; `None` where they do not.
+fn crowding(cell: &Cell, m: &Measured) -> Option<String> {
+    let held: Vec<(&Actor, BTreeSet<u32>)> =
+        cell.actors().map(|actor| (actor, actor.side.shape.pins.iter().copied().collect())).collect();
+    let guests = held.iter().filter(|(actor, pins)| is_guest(actor) && !pins.is_empty());
+    for (guest, pins) in guests {
+        if vcpus(guest, m) as usize > pins.len() {
+            return Some(format!("{} vCPUs of this guest may only run on {}.", vcpus(guest, m), list_of(pins)));
+        }
+        let other = held.iter().find(|(other, theirs)| other.side != guest.side && !theirs.is_disjoint(pins));
+        if let Some((other, theirs)) = other {
+            let shared = list_of(&theirs.intersection(pins).copied().collect());
+            return Some(format!("This guest is bound to {shared}, and so is {} beside it.", other.side));
+        }
+    }
+    None
+}
+
+fn is_guest(actor: &Actor) -> bool {
+    !actor.side.shares_kernel()
+}
+
+fn vcpus(actor: &Actor, m: &Measured) -> u32 {
+    actor.side.shape.vcpus.unwrap_or(m.vcpus)
+}
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let bound: BTreeSet<u32> =
@@ -110,20 +161,26 @@ fn unbound(p: &Processors) -> Change {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::testing::{live_processors, of_processors};
+    use crate::testing::{Bench, over_bridge};
 
     pub fn fires() -> Facts {
-        bound_to(2)
+        run(5e9)
     }
 
+    /// Where one processor is enough.
     pub fn silent() -> Facts {
-        bound_to(4)
+        run(10e9)
     }
 
-    fn bound_to(n: u32) -> Facts {
-        let mut processors = live_processors();
-        processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = (0..n).collect());
-        of_processors(processors)
+    fn run(on_one: f64) -> Facts {
+        let held = |pins: &[u32]| {
+            let mut cell = over_bridge(Some("virtio-net"), "iperf3-tcp");
+            cell.lead.side.shape.pins = pins.to_vec();
+            cell.lead.side.shape.vcpus = Some(2);
+            cell
+        };
+        let (one, both) = (held(&[0]), held(&[0, 1]));
+        Bench::new().cell(one.natively(), 30e9).cell(both.natively(), 40e9).cell(one, on_one).cell(both, 10e9).facts()
     }
 }
 
@@ -131,7 +188,9 @@ mod fixture {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::testing::live_processors;
+    use crate::facts::Facts;
+    use crate::rules::{Finding, findings};
+    use crate::testing::{Bench, live_processors, of_processors, over_bridge};
 
     #[test]
     fn neighbours_and_small_hosts_are_told() {
@@ -140,5 +199,48 @@ mod tests {
         assert!(cause(neighbour).starts_with("vCPUs are pinned to processors to which vCPUs of web2 are pinned"));
         let many = Processors { vcpus: Some(12).into(), ..live_processors() };
         assert!(cause(many).starts_with("The guest has 12 vCPUs and the host 8 processors."));
+    }
+
+    fn found(facts: &Facts) -> Option<Finding> {
+        findings(facts).into_iter().find(|f| f.rule == RULE.id)
+    }
+
+    #[test]
+    fn of_a_guest_that_runs_its_bindings_decide() {
+        let bound_to = |n: u32| {
+            let mut processors = live_processors();
+            processors.threads.amend().iter_mut().filter(|t| t.role == "vcpu").for_each(|t| t.cpus = (0..n).collect());
+            found(&of_processors(processors))
+        };
+        assert!(bound_to(2).is_some() && bound_to(4).is_none());
+    }
+
+    /// Two guests of one vCPU on one processor, and each on its own.
+    #[test]
+    fn two_guests_on_one_processor_are_told_and_can_be_proven() {
+        let two = |second: u32| {
+            let mut cell = over_bridge(Some("virtio-net"), "iperf3-tcp");
+            cell.lead.side.shape.vcpus = Some(1);
+            let mut beside = cell.lead.clone();
+            cell.lead.side.shape.pins = vec![0];
+            (beside.side.shape.pins, beside.side.nth) = (vec![second], 1);
+            cell.beside.push(beside);
+            cell
+        };
+        let natively = |second: u32, figure: f64| (two(second).natively(), figure);
+        let run = |shared: f64| {
+            let cells = [natively(0, 30e9), natively(1, 40e9), (two(0), shared), (two(1), 10e9)];
+            cells.into_iter().fold(Bench::new(), |bench, (cell, figure)| bench.cell(cell, figure)).facts()
+        };
+        let finding = found(&run(5e9)).unwrap();
+        assert!(finding.cause.starts_with("This guest is bound to 0, and so is qemu"), "{}", finding.cause);
+        let proof = finding.proof.unwrap();
+        assert_eq!((proof.before, proof.after), (two(0), two(1)));
+        assert!(
+            finding.change.libvirt.starts_with("virsh vcpupin DOMAIN 0 CPUS --live --config"),
+            "{:?}",
+            finding.change
+        );
+        assert!(found(&run(10e9)).is_none());
     }
 }

@@ -36,6 +36,7 @@ pub fn live_nic() -> Nic {
         windows: Some(false).into(),
         mtu_bytes: Some(1500).into(),
         bridge_mtu_bytes: Some(1500).into(),
+        bridge_netfilter: Some(false).into(),
         ..Nic::unknown(Subject::net("db1", "tap0"), read_from_db1())
     }
 }

@@ -101,6 +101,14 @@ impl<'a> Interfaces<'a> {
         self.has(master, "bridge").then(|| self.mtu_bytes(master)).flatten()
     }
 
+    /// Whether a bridge hands what it passes on to its namespace's firewall, by its own word
+    /// (Documentation/networking/ip-sysctl.rst; net/bridge/br_netfilter_hooks.c asks both this and [`NETFILTER`]). `None`
+    /// where it does not say.
+    pub fn bridge_netfilter(&self, master: &str) -> Option<bool> {
+        let each = ["iptables", "ip6tables"].map(|which| self.number::<u8>(master, &format!("bridge/nf_call_{which}")));
+        each.into_iter().flatten().map(|on| on != 0).reduce(|one, other| one || other)
+    }
+
     /// Whether there is hardware behind it, a virtual machine's too. Of this machine's interfaces.
     pub fn is_device(&self, name: &str) -> bool {
         self.reader.stat(&self.file(name, "device")).is_ok_and(|found| found.is_some())
@@ -131,6 +139,26 @@ impl<'a> Interfaces<'a> {
     pub fn speed_bps(&self, name: &str) -> Option<u64> {
         speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)
     }
+}
+
+/// What the module br_netfilter is set by: whether the bridges of the network namespace of whoever reads it hand what they
+/// pass on to iptables, ip6tables and arptables (Documentation/networking/ip-sysctl.rst). Not there without the module.
+pub const NETFILTER: [&str; 3] = [
+    "/proc/sys/net/bridge/bridge-nf-call-iptables",
+    "/proc/sys/net/bridge/bridge-nf-call-ip6tables",
+    "/proc/sys/net/bridge/bridge-nf-call-arptables",
+];
+
+/// Whether this kernel has netfilter of bridges, in whatever network namespace; `None` where that cannot be told.
+pub fn has_bridge_netfilter(reader: &dyn Reader) -> Option<bool> {
+    reader.stat(Path::new(NETFILTER[0])).ok().map(|found| found.is_some())
+}
+
+/// Whether the bridges of the network namespace of whoever looks hand packets of IP to its firewall, by [`NETFILTER`].
+pub fn bridges_call_netfilter(reader: &dyn Reader) -> Option<bool> {
+    let on = |path: &str| Some(reader.read_text(Path::new(path)).ok()?.trim() != "0");
+    let [ip, ip6, _] = NETFILTER;
+    Some(on(ip)? || on(ip6)?)
 }
 
 /// `ARPHRD_ETHER` of include/uapi/linux/if_arp.h.

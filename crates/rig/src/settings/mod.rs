@@ -16,6 +16,7 @@ use vmio_node::Journal;
 use crate::nets::Port;
 use crate::workloads::End;
 
+mod bridge_netfilter;
 mod guard;
 mod mtu;
 mod offloads;
@@ -24,7 +25,14 @@ mod rate;
 mod read_ahead;
 
 /// All settings, in the order in which they are shown, and put: what comes later may build on what is there.
-pub const ALL: &[&dyn Setting] = &[&read_ahead::ReadAhead, &mtu::Mtu, &offloads::Offloads, &rate::Rate, &guard::Guard];
+pub const ALL: &[&dyn Setting] = &[
+    &read_ahead::ReadAhead,
+    &mtu::Mtu,
+    &offloads::Offloads,
+    &bridge_netfilter::BridgeNetfilter,
+    &rate::Rate,
+    &guard::Guard,
+];
 
 /// The setting of that name.
 pub fn find(name: &str) -> Option<&'static dyn Setting> {
@@ -73,8 +81,8 @@ pub trait Setting: Sync {
 pub struct ByDefault {
     /// The value.
     pub value: &'static str,
-    /// What says of a sample that it had another one, which must not be changed.
-    pub otherwise: Mark,
+    /// What says of a sample that it had another one, which must not be changed; `None`: it is set wherever there is one.
+    pub otherwise: Option<Mark>,
 }
 
 /// What a setting does for an actor.

@@ -5,7 +5,7 @@
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Actor;
 
-use super::ports::{OfPorts, over_a_wire};
+use super::ports::{OfPorts, is_on, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
 use crate::nets::Port;
 
@@ -29,7 +29,7 @@ impl Setting for Offloads {
         &["off", "on"]
     }
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
-        |text| is_on(text).map(|_| text.to_owned())
+        |text| is_on(text, "offloads are").map(|_| text.to_owned())
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[Requirement {
@@ -43,7 +43,7 @@ impl Setting for Offloads {
         over_a_wire(actor, "they are", "are cut")
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let wanted = [is_on(value).map_err(Error::Refused)?; 3];
+        let wanted = [is_on(value, "offloads are").map_err(Error::Refused)?; 3];
         OfPorts { found, set, shown }.put(value, wanted, on, undos)
     }
 }
@@ -58,14 +58,6 @@ fn word(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-fn is_on(text: &str) -> std::result::Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err(format!("{text:?} is neither: offloads are on or off")),
-    }
-}
-
 /// Those in force: `tcp-segmentation-offload: on`, `… off [fixed]`.
 fn found(port: &Port) -> Result<[bool; 3]> {
     let text = port.ask(ETHTOOL, &["-k", &port.interface])?;
@@ -75,7 +67,7 @@ fn found(port: &Port) -> Result<[bool; 3]> {
 fn read(text: &str) -> Option<[bool; 3]> {
     let one = |name: &str| {
         let mut values = text.lines().filter_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
-        is_on(values.next()?.split_whitespace().next()?).ok()
+        is_on(values.next()?.split_whitespace().next()?, "it is").ok()
     };
     let [(_, tso), (_, gso), (_, gro)] = FEATURES;
     Some([one(tso)?, one(gso)?, one(gro)?])

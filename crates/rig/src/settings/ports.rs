@@ -81,6 +81,15 @@ impl<T: Copy + PartialEq + Send + 'static> OfPorts<T> {
     }
 }
 
+/// `on` or `off`; `it_is` is what is either, for the error.
+pub(super) fn is_on(text: &str, it_is: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("{text:?} is neither: {it_is} on or off")),
+    }
+}
+
 /// Whether an actor works over interfaces that can be set; `it` is what is set, `cannot` what packets without a wire cannot.
 pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
     match &actor.subject {

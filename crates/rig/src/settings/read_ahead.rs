@@ -43,7 +43,8 @@ impl Setting for ReadAhead {
     }
     fn by_default(&self, actor: &Actor, workload: &WorkloadTraits) -> Option<ByDefault> {
         let through_cache = workload.disk.as_ref().is_some_and(|disk| disk.reads && !disk.direct);
-        (actor.subject.is_disk() && through_cache).then_some(ByDefault { value: SAME, otherwise: Mark::ReadAhead })
+        (actor.subject.is_disk() && through_cache)
+            .then_some(ByDefault { value: SAME, otherwise: Some(Mark::ReadAhead) })
     }
     fn found(&self, end: &End) -> Option<String> {
         let kib = block::read_ahead_kib(end.node.reader(), end.path()?)?;

@@ -134,11 +134,11 @@ fn depth(requests: f64) -> String {
     if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
-/// Who says what is in force: `target/native` is as the host shows it, what a cell sets (`target/native [name=value]`)
-/// as it was read back, all else as QEMU says.
+/// Who says what is in force: `target/native` is as the host shows it, what is set (`target/native [name=value]`, and
+/// `target/native (workload)` where the cell does not name it) as it was read back, all else as QEMU says.
 pub fn told_by(attachment: &str) -> &'static str {
     match () {
-        () if attachment.contains(" [") => "as read back",
+        () if attachment.contains(" [") || attachment.ends_with(')') => "as read back",
         () if attachment.ends_with("/native") => "as the host shows it",
         () => "as QEMU reports it",
     }

@@ -97,6 +97,7 @@ pub fn scan() -> View {
         mtu_bytes: Some(1500).into(),
         host_mtu_bytes: Some(1450).into(),
         bridge_mtu_bytes: Some(9000).into(),
+        bridge_netfilter: Some(true).into(),
         send_buffer_bytes: Some(1 << 20).into(),
         limits: vec!["10 MB/s out by tc".into()].into(),
         rate_limits: vec![vmio_model::facts::RateLimit {

@@ -118,6 +118,7 @@ impl Poison {
             mtu_bytes: self.fact(&n.mtu_bytes),
             host_mtu_bytes: self.fact(&n.host_mtu_bytes),
             bridge_mtu_bytes: self.fact(&n.bridge_mtu_bytes),
+            bridge_netfilter: self.fact(&n.bridge_netfilter),
             send_buffer_bytes: self.fact(&n.send_buffer_bytes),
             limits: self.fact(&n.limits),
             rate_limits: self.fact(&n.rate_limits),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use vmio_model::facts::{Fact, Nic, Subject, Unread};
-use vmio_node::linux::{bus, net};
+use vmio_node::linux::{bus, net, process};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
@@ -248,7 +248,7 @@ fn leftover(process: &Process<'_>, nics: &mut [Nic], told: &[Subject], missing: 
     }
 }
 
-/// Bridge and MTUs of the interface.
+/// Bridge and MTUs of the interface, and whether the firewall sees what the bridge passes on.
 pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Unread>) {
     let Some(name) = nic.interface.value().clone().filter(|name| net::is_name(name)) else { return };
     let Some(all) = process.interfaces().filter(|all| all.has_interface(&name)) else {
@@ -263,10 +263,33 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
     nic.mtu_bytes = Fact::read(all.mtu_bytes(&name), format!("{dir}/{name}/mtu"));
     if let Some(master) = all.master(&name) {
         let bridge_mtu = all.bridge_mtu_bytes(&master);
+        if bridge_mtu.is_some() {
+            nic.bridge_netfilter = netfilter(process, all, &master);
+        }
         nic.bridge = Fact::read(Some(master), format!("{dir}/{name}/master"));
         if bridge_mtu.is_some() {
             nic.bridge_mtu_bytes = Fact::read(bridge_mtu, format!("{dir}/{name}/master/mtu"));
         }
+    }
+}
+
+/// Whether a bridge's packets are shown to the firewall: where it says so itself, or its whole network namespace does,
+/// which shows in that one alone. Without the module neither counts.
+fn netfilter(process: &Process<'_>, all: &net::Interfaces<'_>, bridge: &str) -> Fact<Option<bool>> {
+    let reader = process.reader();
+    let by_namespace = |on| Fact::read(Some(on), net::NETFILTER[0]);
+    match net::has_bridge_netfilter(reader) {
+        None => return Fact::default(),
+        Some(false) => return by_namespace(false),
+        Some(true) => {}
+    }
+    let same = process::same_namespace(reader, process.pid, "net");
+    let whole = same.then(|| net::bridges_call_netfilter(reader)).flatten();
+    match (whole, all.bridge_netfilter(bridge)) {
+        (Some(true), _) => by_namespace(true),
+        (_, Some(true)) => Fact::read(Some(true), format!("{}/{bridge}/bridge/nf_call_iptables", all.dir.display())),
+        (Some(false), _) => by_namespace(false),
+        (None, _) => Fact::default(),
     }
 }
 

@@ -234,16 +234,50 @@ fn new_options_by_hand() {
     assert_eq!(nics(&own), ["- virtio-net passt - q1"]);
 }
 
-#[test]
-fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
-    let fake = host(&args("libvirt-9-q35"))
+/// A guest with a tap that is a port of a bridge.
+fn on_a_bridge() -> Fake {
+    host(&args("libvirt-9-q35"))
         .file("/proc/812/fdinfo/33", "pos:\t0\nflags:\t02104002\niff:\tvnet7\n")
         .file("/sys/class/net/vnet7/mtu", "1500\n")
         .file("/sys/class/net/virbr0/mtu", "9000\n")
         .file("/sys/class/net/virbr0/bridge/stp_state", "0\n")
         .symlink("/sys/class/net/vnet7/master", "../../virtual/net/virbr0")
-        .file("/dev/vhost-net", "");
-    let own = read(&fake);
+        .file("/dev/vhost-net", "")
+}
+
+#[test]
+fn what_the_firewall_sees_of_a_bridge_is_the_namespaces_and_its_own() {
+    let found = |fake: Fake| *read(&fake).nics[0].bridge_netfilter;
+    let whole = |on: &str| {
+        on_a_bridge()
+            .file("/proc/sys/net/bridge/bridge-nf-call-iptables", on)
+            .file("/proc/sys/net/bridge/bridge-nf-call-ip6tables", "0\n")
+    };
+    let own = |fake: Fake| fake.file("/sys/class/net/virbr0/bridge/nf_call_ip6tables", "1\n");
+    let elsewhere = |fake: Fake| {
+        fake.symlink("/proc/self/ns/net", "net:[1]")
+            .symlink("/proc/812/ns/net", "net:[2]")
+            .file("/proc/812/root/sys/class/net/vnet7/mtu", "1500\n")
+            .file("/proc/812/root/sys/class/net/virbr0/mtu", "1500\n")
+            .file("/proc/812/root/sys/class/net/virbr0/bridge/stp_state", "0\n")
+            .symlink("/proc/812/root/sys/class/net/vnet7/master", "../../virtual/net/virbr0")
+    };
+    assert_eq!((found(whole("1\n")), found(whole("0\n"))), (Some(true), Some(false)));
+    assert_eq!(found(own(whole("0\n"))), Some(true));
+    assert_eq!(
+        (found(on_a_bridge()), found(own(on_a_bridge()))),
+        (Some(false), Some(false)),
+        "no module, no netfilter"
+    );
+    // That of another namespace does not show, whatever this one has; its bridge's own word does.
+    assert_eq!(found(elsewhere(whole("1\n"))), None);
+    let own = elsewhere(whole("0\n")).file("/proc/812/root/sys/class/net/virbr0/bridge/nf_call_iptables", "1\n");
+    assert_eq!(found(own), Some(true));
+}
+
+#[test]
+fn taps_are_found_by_descriptor_and_their_bridge_in_sys() {
+    let own = read(&on_a_bridge());
     let nic = &own.nics[0];
     assert_eq!((text(&nic.interface), text(&nic.bridge)), ("vnet7", "virbr0"));
     assert_eq!((*nic.mtu_bytes, *nic.bridge_mtu_bytes, *nic.vhost_here), (Some(1500), Some(9000), Some(true)));

@@ -143,7 +143,7 @@ fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put
             Err(Error::Refused(_)) => match setting.found(end) {
                 Some(found) if found == value => found,
                 Some(found) => {
-                    into.marks.insert(otherwise);
+                    into.marks.extend(otherwise);
                     format!("{found}, as it was found")
                 }
                 None => continue,

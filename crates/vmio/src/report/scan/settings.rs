@@ -130,6 +130,7 @@ fn nic(n: &Nic) -> Vec<Setting> {
     all.list("offloads off", &n.offloads_off, ", ");
     all.number("MTU", &n.mtu_bytes);
     all.number("bridge MTU", &n.bridge_mtu_bytes);
+    all.flag("bridge netfilter", &n.bridge_netfilter);
     all.maybe("send buffer", &n.send_buffer_bytes, |bytes| send_buffer(*bytes));
     all.overridden(&n.overridden);
     all.settings

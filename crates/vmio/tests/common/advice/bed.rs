@@ -51,6 +51,7 @@ mkdir -p /etc/pve/qemu-server /run/qemu-server /etc/qemu /srv/images/local /srv/
 printf 'dir: local\n\tpath /srv/images/local\n\tcontent images\n\ndir: other\n\tpath /srv/images/other\n\tcontent images\n' > /etc/pve/storage.cfg
 echo 'allow br0' > /etc/qemu/bridge.conf
 ip link set lo up
+for of in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $of ] || echo 0 > $of; done
 ip link add br0 type bridge
 ip link set br0 up
 ip link add vmbr0 type bridge
@@ -203,21 +204,28 @@ pub fn filled(text: &str, name: &str, at: usize) -> String {
         run("ip", &["link", "set", &format!("t{at}"), "master", "br0"]).unwrap();
         format!("t{at}")
     });
+    put("{own-tap}", &|| own_tap(at));
     put("{own-bridge}", &|| {
         run("ip", &["link", "add", &format!("b{at}"), "type", "bridge"]).unwrap();
         run("ip", &["link", "set", &format!("b{at}"), "mtu", "1500", "up"]).unwrap();
         format!("b{at}")
     });
     put("{large-tap}", &|| {
-        let (tap, bridge) = (format!("t{at}"), format!("b{at}"));
-        run("ip", &["tuntap", "add", &tap, "mode", "tap"]).unwrap();
-        run("ip", &["link", "add", &bridge, "type", "bridge"]).unwrap();
-        run("ip", &["link", "set", &bridge, "mtu", "1400", "up"]).unwrap();
-        run("ip", &["link", "set", &tap, "mtu", "1500"]).unwrap();
-        run("ip", &["link", "set", &tap, "master", &bridge]).unwrap();
+        let tap = own_tap(at);
+        run("ip", &["link", "set", &format!("b{at}"), "mtu", "1400"]).unwrap();
         tap
     });
     text
+}
+
+/// A tap in a bridge of its own.
+fn own_tap(at: usize) -> String {
+    let (tap, bridge) = (format!("t{at}"), format!("b{at}"));
+    run("ip", &["tuntap", "add", &tap, "mode", "tap"]).unwrap();
+    run("ip", &["link", "add", &bridge, "type", "bridge"]).unwrap();
+    run("ip", &["link", "set", &bridge, "up"]).unwrap();
+    run("ip", &["link", "set", &tap, "master", &bridge]).unwrap();
+    tap
 }
 
 /// Processors of the host.

@@ -108,6 +108,10 @@ impl Guest {
             After::SmallBridge => {
                 run("ip", &["link", "set", &format!("b{}", self.at), "mtu", "1400"])?;
             }
+            After::Netfilter => {
+                let bridge = format!("b{}", self.at);
+                run("ip", &["link", "set", &bridge, "type", "bridge", "nf_call_iptables", "1"])?;
+            }
             After::Delete => {
                 let dir = format!("/proc/{}/fd", self.pid()?);
                 let image = || {

@@ -176,6 +176,8 @@ pub enum After {
     Quota,
     /// The bridge of its own (`{own-bridge}`) lets through less from now on.
     SmallBridge,
+    /// The bridge of its own hands packets to the firewall.
+    Netfilter,
     /// The name of its image is taken away.
     Delete,
 }
@@ -214,6 +216,8 @@ pub enum Shows {
     InBridge,
     /// The tap lets in as many bytes as the bridge.
     SameMtu,
+    /// The firewall sees nothing of the tap's bridge, by its own word and its namespace's.
+    NoNetfilter,
     /// None of these threads is bound to the first processor.
     Elsewhere(Threads),
     /// No more vCPUs than the host has processors.

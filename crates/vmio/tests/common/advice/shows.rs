@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use vmio_node::linux::net::NETFILTER;
 
 use super::bed::{group, run};
 use super::guest::Guest;
@@ -73,6 +74,17 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
             let (own, bridge) =
                 (of(format!("/sys/class/net/{tap}/mtu"))?, of(format!("/sys/class/net/{tap}/master/mtu"))?);
             if own == bridge { Ok(()) } else { Err(format!("{tap} has {own}, its bridge {bridge}")) }
+        }
+        Shows::NoNetfilter => {
+            let tap = tap(guest)?;
+            let [whole, _, _] = NETFILTER;
+            for path in [whole.to_owned(), format!("/sys/class/net/{tap}/master/bridge/nf_call_iptables")] {
+                let now = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+                if now.trim() != "0" {
+                    return Err(format!("{path} is {}", now.trim()));
+                }
+            }
+            Ok(())
         }
         Shows::Elsewhere(of) => {
             let threads = guest.threads(of)?;

@@ -288,6 +288,15 @@ pub const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        rule: "bridge-netfilter",
+        how: "by its bridge",
+        guest: "<interface type='bridge'><mac address='52:54:00:00:02:05'/><source bridge='{own-bridge}'/>\
+                <model type='virtio'/></interface>",
+        after: After::Netfilter,
+        shows: &[Shows::NoNetfilter],
+        ..ROW
+    },
+    Row {
         rule: "iothread-on-vcpu-core",
         how: "`<iothreadpin>`",
         guest: concat!(

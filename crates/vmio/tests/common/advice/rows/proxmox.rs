@@ -157,6 +157,14 @@ pub const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        rule: "bridge-netfilter",
+        how: "by its bridge",
+        guest: "net0: virtio=BC:24:11:00:00:04,bridge={own-bridge}",
+        after: After::Netfilter,
+        shows: &[Shows::NoNetfilter],
+        ..ROW
+    },
+    Row {
         rule: "vcpus-over-cores",
         how: "more than the host has",
         guest: "cores: {over}",

@@ -371,6 +371,18 @@ pub const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        rule: "bridge-netfilter",
+        how: "by its bridge",
+        guest: q35!(
+            "-netdev tap,id=n0,ifname={own-tap},script=no,downscript=no \
+             -device virtio-net-pci,netdev=n0,id=net0,mac=52:54:00:00:01:07"
+        ),
+        after: After::Netfilter,
+        shows: &[Shows::NoNetfilter],
+        short: true,
+        ..ROW
+    },
+    Row {
         rule: "iothread-on-vcpu-core",
         how: "`taskset`",
         guest: io!("-drive file={raw},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
