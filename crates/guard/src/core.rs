@@ -30,7 +30,7 @@ pub enum CoreError {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The plane failed; what was in force before is in force again.
-    #[error("{0}; what was in force before is in force again")]
+    #[error("{0}\n  what was in force before is in force again")]
     PutBack(PlaneError),
     /// The plane failed, and what was in force before could not be put back.
     #[error(
@@ -44,7 +44,7 @@ pub enum CoreError {
     },
     /// The plane failed at the first policy, where an earlier guard's was in force.
     #[error(
-        "{0}; what an earlier vmio guard had put in force stays as far as it was not replaced yet; start again, or `vmio guard \
+        "{0}\n  what an earlier vmio guard had put in force stays as far as it was not replaced yet: start again, or `vmio guard \
          undo` takes all limits off"
     )]
     Inherited(PlaneError),

@@ -225,6 +225,41 @@ pub fn desired(
     if problems.is_empty() { Ok(Desired { pools, notes }) } else { Err(Refusal(problems)) }
 }
 
+impl Desired {
+    /// What deserves a word, that of what it was compiled to included.
+    pub fn all_notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(self.pools.iter().flat_map(|pool| &pool.compiled.notes))
+    }
+}
+
+/// Entries that mean no interface that is there, and interfaces that no entry means, in a sentence each: the guest of the
+/// first may be off, or its name be written wrong; the others share `default`.
+pub fn strays(policy: &Policy, there: &[Interface]) -> Vec<String> {
+    let mut used: BTreeSet<&String> = BTreeSet::new();
+    let mut without: Vec<&str> = Vec::new();
+    for interface in there {
+        match assign(policy, interface) {
+            Some(assigned) => drop(used.insert(&assigned.entry.place)),
+            None => without.push(&interface.name),
+        }
+    }
+    let unused = policy.entries.iter().filter(|entry| !used.contains(&entry.place));
+    let mut all: Vec<String> = unused
+        .map(|entry| format!("{}: no interface that is here now matches {}", entry.place, entry.matcher))
+        .collect();
+    if !without.is_empty() {
+        let (shown, more) = (without.len().min(NAMED), without.len().saturating_sub(NAMED));
+        let names =
+            if more > 0 { format!("{} and {more} more", without[..shown].join(", ")) } else { without.join(", ") };
+        let verb = if without.len() == 1 { "is" } else { "are" };
+        all.push(format!("{names} {verb} in no class: what they send and receive shares `default`, which comes last"));
+    }
+    all
+}
+
+/// Interfaces in no class that are named.
+const NAMED: usize = 8;
+
 /// An interface with the entry that it belongs to.
 struct Matched<'a> {
     found: &'a Found,

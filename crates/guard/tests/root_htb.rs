@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
+
 use crate::common::{apart, leaf, run, three, tree, tried, uplink};
 use vmio_guard::planes::linux::htb::{self, Root, Step, Undone, classid};
 use vmio_guard::planes::linux::{Device, Error, Netlink};
@@ -119,8 +121,8 @@ fn anothers_qdisc_is_refused_or_taken_over_and_put_back() {
         run(&["tc qdisc add dev u0 root handle 11: tbf rate 10mbit burst 20k limit 100k"]);
         let before = htb::settings(&mut netlink, &device).unwrap();
         let refused = htb::put(&mut netlink, &device, &wanted, false).unwrap_err();
-        let expected = "linux plane: u0: qdisc tbf 11: is another's and is left alone\n  help: take it over (it is put \
-                        back when the guard goes), or remove it: tc qdisc del";
+        let expected = "linux plane: u0: qdisc tbf 11: is another's and is left alone\n  help: `vmio guard run --takeover` \
+                        replaces it and puts it back when the guard is undone; or remove it: tc qdisc del dev u0 root";
         assert_eq!(refused.to_string(), expected);
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
         assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Left("qdisc tbf 11:".to_owned()));
@@ -164,10 +166,9 @@ fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_appli
             "{refused}"
         );
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
-        // The kernel takes a class without a number and gives it one: what is read back is not what was written.
+        // The kernel takes a priority that it does not have and makes it its last: what is read back is not what was written.
         let mut wrong = tree(&three());
-        let web = wrong.leaves.remove(&3).unwrap();
-        wrong.leaves.insert(0, web);
+        wrong.leaves.get_mut(&3).unwrap().class.prio = 9;
         let refused = htb::put(&mut netlink, &device, &wrong, false).unwrap_err();
         assert!(matches!(refused, Error::Mismatch { .. }), "{refused}");
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
@@ -198,5 +199,36 @@ fn a_thousand_leaves_and_back() {
         assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Removed);
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
         assert_eq!(classid(2), 0x7a00_0002);
+    });
+}
+
+/// The kernel's list of all qdiscs leaves some out where interfaces go while it is given, and does not say so.
+#[test]
+#[ignore = "root"]
+fn what_is_in_force_is_read_whole_while_interfaces_go() {
+    apart(|| {
+        // They are listed before ours, whose own list comes in parts.
+        const BEFORE: usize = 400;
+        let add: String = (0..BEFORE).map(|i| format!("link add v{i} type veth peer name w{i}\n")).collect();
+        let remove: String = (0..BEFORE).map(|i| format!("link del v{i}\n")).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let batch = |name: &str, lines: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, lines).unwrap();
+            format!("ip -batch {}", path.display())
+        };
+        run(&[&batch("add", &add)]);
+        let (mut netlink, device) = uplink();
+        let mut many = Hierarchy { rate_bps: 1_000_000_000, ..three() };
+        many.leaves.extend((0..300).map(|i| leaf(&format!("guest{i}"), 1, 100)));
+        put(&mut netlink, &device, &many);
+        let wanted = htb::read(&mut netlink, &device).unwrap();
+        let mut program = std::process::Command::new("sh").args(["-c", &batch("remove", &remove)]).spawn().unwrap();
+        let mut readings = 0;
+        while program.try_wait().unwrap().is_none() {
+            assert_eq!(htb::read(&mut netlink, &device).unwrap(), wanted, "reading {readings}");
+            readings += 1;
+        }
+        assert!(program.wait().unwrap().success() && readings > 10, "{readings}");
     });
 }

@@ -13,7 +13,12 @@ pub struct Paths {
     pub state: PathBuf,
     /// Sockets and whatever need not survive a boot.
     pub runtime: PathBuf,
+    /// The same of the host's guard, which is root's, whoever asks it.
+    guard: PathBuf,
 }
+
+/// Where root's sockets are.
+const RUNTIME: &str = "/run/vmio";
 
 impl Paths {
     /// The directories of this process's user; `state` replaces the state directory, and the
@@ -35,19 +40,24 @@ impl Paths {
             let state = std::path::absolute(dir).map_err(|e| {
                 Failure::new(Exit::Usage, format!("cannot make an absolute path of {}: {e}", dir.display()))
             })?;
-            return Ok(Paths { runtime: state.join("run"), state });
+            return Ok(Paths { runtime: state.join("run"), guard: state.join("run"), state });
         }
         if root {
-            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: "/run/vmio".into() });
+            return Ok(Paths { state: "/var/lib/vmio".into(), runtime: RUNTIME.into(), guard: RUNTIME.into() });
         }
         let state = home("XDG_STATE_HOME", ".local/state")?;
         let runtime = absolute("XDG_RUNTIME_DIR").map(|p| p.join("vmio")).unwrap_or_else(|| state.join("run"));
-        Ok(Paths { state, runtime })
+        Ok(Paths { state, runtime, guard: RUNTIME.into() })
     }
 
     /// Where a guard of this user listens.
-    pub fn guard_socket(&self) -> PathBuf {
+    pub fn own_guard_socket(&self) -> PathBuf {
         self.runtime.join("guard.sock")
+    }
+
+    /// Where a guard is asked: one of this user's, where one observes, else the host's.
+    pub fn guard_socket(&self) -> PathBuf {
+        Some(self.own_guard_socket()).filter(|own| own.exists()).unwrap_or_else(|| self.guard.join("guard.sock"))
     }
 
     /// The configuration of `vmio scan`: `/etc/vmio/scan.toml` for root, in the XDG configuration directory
@@ -94,6 +104,7 @@ mod tests {
         let p = Paths::resolve(false, None, with(&[("HOME", "/home/a")])).unwrap();
         assert_eq!(p.state, Path::new("/home/a/.local/state/vmio"));
         assert_eq!(p.runtime, Path::new("/home/a/.local/state/vmio/run"));
+        assert_eq!(p.guard_socket(), Path::new("/run/vmio/guard.sock"), "who is in its group asks root's");
         let vars = [("HOME", "/home/a"), ("XDG_STATE_HOME", "/s"), ("XDG_RUNTIME_DIR", "relative")];
         let p = Paths::resolve(false, None, with(&vars)).unwrap();
         assert_eq!((p.state.as_path(), p.runtime.as_path()), (Path::new("/s/vmio"), Path::new("/s/vmio/run")));

@@ -53,7 +53,9 @@ fn ends(output: &Output, code: i32) -> (String, String) {
 /// Of the machine that runs the tests: its guests are its own, so only what is there on any is held.
 #[test]
 fn a_host_is_looked_at_only_where_that_is_asked() {
-    let bed = Bed::new(&[("guard.toml", POLICY)]);
+    // The one link that every machine has.
+    let policy = POLICY.replace("eth0", "lo");
+    let bed = Bed::new(&[("guard.toml", &policy), ("typo.toml", &POLICY.replace("eth0", "lo9"))]);
     let host = |args: &[&str]| {
         let (out, _) = ends(&bed.guard(args), 0);
         serde_json::from_str::<serde_json::Value>(&out).unwrap()["host"].clone()
@@ -63,12 +65,29 @@ fn a_host_is_looked_at_only_where_that_is_asked() {
     assert!(host["interfaces"].is_u64() && host["limits"].is_array() && host["refused"].as_array().unwrap().is_empty());
     let (out, _) = ends(&bed.guard(&["check", "--config", "guard.toml", "--host"]), 0);
     assert!(out.contains("This host: "), "{out}");
+    let said = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("guard.toml:11:9: no interface that is here now matches vnet0"), "{out}");
+    // What `guard run` would refuse, both looks refuse.
+    for args in [&["check", "--config", "typo.toml", "--host"][..], &["run", "--dry-run", "--config", "typo.toml"]] {
+        let (out, err) = ends(&bed.guard(args), 2);
+        assert!(format!("{out}{err}").contains("lo9: there is no such interface"), "{out}{err}");
+    }
     // More minima than HTB's least rates leave room for: the policy is good, the plane cannot hold it.
-    let tiny = "[uplink.eth0]\ncapacity = \"10kbit\"\n";
+    let tiny = "[uplink.lo]\ncapacity = \"10kbit\"\n";
     fs::write(bed.dir.path().join("tiny.toml"), tiny).unwrap();
     ends(&bed.guard(&["check", "--config", "tiny.toml"]), 0);
     let (out, err) = ends(&bed.guard(&["check", "--config", "tiny.toml", "--host"]), 2);
     assert!(out.contains("refused: ") && err.contains("this host cannot hold the policy"), "{out}{err}");
+}
+
+/// The file that comes with vmio is what the README has people paste.
+#[test]
+fn the_policy_to_start_from_is_one() {
+    let bed = Bed::new(&[("guard.toml", include_str!("../../../packaging/guard.toml"))]);
+    let (out, err) = ends(&bed.guard(&["check", "--config", "guard.toml"]), 0);
+    assert!(out.contains("1 interface named, 1 pattern.") && err.is_empty(), "{out}{err}");
+    let (out, _) = ends(&bed.guard(&["plan", "--config", "guard.toml"]), 0);
+    assert!(out.contains("gold"), "{out}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{Class, DEFAULT, Direction, Entry, HOST, Kind, Matcher, Policy};
 
 /// Figures that a person would write, of each power of ten, in tenths.
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
-/// What is less is not told apart, in bit/s.
+/// What is less is not told apart, and counts as idle, in bit/s: ARP and neighbour discovery are never silent.
 const LEAST: u64 = 100_000;
 /// Of a capacity so much is promised at most, in percent: what guests receive is shared below the link's rate.
 const PROMISED: u64 = 90;
@@ -61,7 +61,7 @@ pub fn means(all: &[Interface]) -> Vec<Option<Matcher>> {
 }
 
 /// The policy: uplinks, the host's and the default class and the guard's own settings as they are, classes and
-/// interfaces as they were seen. Who was idle is in no class.
+/// interfaces as they were seen. Who was idle, or said little more than who has which address, is in no class.
 pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
     let mut seen = BTreeSet::new();
     let all: Vec<&Needs> =
@@ -72,7 +72,7 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
         for (way, _) in Direction::ALL.into_iter().enumerate() {
             let reserved: u64 = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(told.capacity)).sum();
             let promised = (told.capacity / 100 * PROMISED).saturating_sub(reserved);
-            let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak_bps > 0);
+            let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak_bps >= LEAST);
             let rates = |need: Need| {
                 let max = up(need.peak_bps).min(told.capacity);
                 (if need.usual_bps == 0 { 0 } else { up(need.usual_bps).min(max) }, max)
@@ -161,7 +161,7 @@ mod tests {
         let all = [
             needs("a", "eth0", (40 * M, 90 * M), (0, 0)),
             needs("b", "eth0", (45 * M, 95 * M), (M, 2 * M)),
-            needs("idle", "eth0", (0, 0), (0, 0)),
+            needs("idle", "eth0", (0, 0), (0, LEAST - 1)),
             needs("gone", "eth9", (M, M), (M, M)),
         ];
         let policy = from_needs(&base(), &all);

@@ -103,6 +103,28 @@ const BPF_HELP: &str = "it needs CAP_BPF and CAP_NET_ADMIN on the host, and CONF
 /// Result with this module's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// What stands in the way of queues on these interfaces, in a sentence each: one that is not there, another's queues. It
+/// looks, and changes nothing.
+///
+/// # Errors
+/// When the kernel gives no netlink socket.
+pub fn in_the_way<'a>(uplinks: impl IntoIterator<Item = &'a String>, takeover: bool) -> Result<Vec<String>> {
+    let mut netlink = Netlink::open()?;
+    let mut look = |uplink: &String| {
+        let device = links::find(&mut netlink, uplink)?;
+        htb::may_put(&mut netlink, &device, takeover)
+    };
+    Ok(uplinks.into_iter().filter_map(|uplink| Some(look(uplink).err()?.to_string())).collect())
+}
+
+/// Whether queues of ours stand on some interface, by whichever guard.
+///
+/// # Errors
+/// When the kernel gives no netlink socket, or refuses.
+pub fn stands() -> Result<bool> {
+    Ok(!htb::placed(&mut Netlink::open()?, htb::Placed::Ours)?.is_empty())
+}
+
 fn quoted(said: &str) -> String {
     let said = said.trim();
     if said.is_empty() { String::new() } else { format!(" ({said})") }

@@ -43,7 +43,7 @@ What is set holds until it is cleared or the host boots, also when the daemon
 ends. `vmio guard status` shows it. What is to stay belongs in a file.")]
 pub struct SetArgs {
     /// What is set: `class`
-    #[arg(value_parser = ["class"], requires = "name")]
+    #[arg(value_parser = ["class"], requires = "name", value_name = "class")]
     kind: Option<String>,
     /// Name of the class
     #[arg(requires = "kind")]
@@ -83,12 +83,18 @@ pub fn time() -> impl TypedValueParser<Value = Duration> {
 }
 
 fn client(context: &Context) -> Client {
-    Client::at(&run::path(context))
+    Client::at(&context.paths.guard_socket())
 }
 
 /// As a person is told.
 fn failed(error: ClientError) -> anyhow::Error {
     match error {
+        // Who cannot ask the kernel is told what holds either way.
+        ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
+            Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
+                .help("`vmio guard run` goes on with them, `vmio guard undo` takes them off")
+                .into()
+        }
         ClientError::Nobody(_) => Failure::new(Exit::Precondition, error.to_string())
             .help("start it with: vmio guard run (or: systemctl start vmio-guard)")
             .into(),

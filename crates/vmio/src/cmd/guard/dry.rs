@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use vmio_guard::desired::{Numbers, Strictness, desired};
-use vmio_guard::planes::Entry;
+use vmio_guard::desired::{Numbers, Strictness, desired, strays};
+use vmio_guard::planes::{Entry, linux};
 use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
 use vmio_model::control::Allocator;
@@ -17,10 +17,19 @@ use crate::fit;
 use crate::report::format::count;
 use crate::term;
 
-pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, context: &Context) -> Outcome {
+pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bool, context: &Context) -> Outcome {
     let policy = accepted(read(config, &links::known(None))?)?;
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let found = Source::open(Box::new(Here::default()))?.look(&uplinks)?;
+    if plane.abilities.plane == linux::ENTRY.abilities.plane {
+        let in_the_way = linux::in_the_way(&uplinks, takeover)?;
+        if let [first, rest @ ..] = in_the_way.as_slice() {
+            for other in rest {
+                term::note(other);
+            }
+            return Err(Failure::new(Exit::Usage, first.clone()).into());
+        }
+    }
     let refused = |e: vmio_model::policy::compile::Refusal| {
         Failure::new(Exit::Usage, format!("plane {} cannot hold this policy: {e}", plane.abilities.plane))
     };
@@ -48,7 +57,8 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, context: &Co
             text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
         }
     }
-    for note in &next.notes {
+    let there: Vec<_> = found.into_iter().map(|found| found.interface).collect();
+    for note in next.all_notes().chain(&strays(&policy, &there)) {
         text += &fit::paragraph("  ", 2, note);
     }
     if next.pools.iter().all(|pool| pool.seats.iter().all(|seat| seat.interface.is_none())) {

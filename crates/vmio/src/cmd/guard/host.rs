@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
+use vmio_guard::desired::{Desired, Numbers, Strictness, desired, strays};
 use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
@@ -87,10 +87,12 @@ pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
         Ok(here) => seated(here),
         Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
     };
-    let (refused, notes) = match here {
-        Ok(here) => (Vec::new(), notes(here)),
+    let (mut refused, mut notes) = match here {
+        Ok(here) => (Vec::new(), here.all_notes().cloned().collect()),
         Err(Refusal(why)) => (why, Vec::new()),
     };
+    refused.extend(linux::in_the_way(&uplinks, false)?);
+    notes.extend(strays(policy, &there));
     Ok(HostChecked {
         interfaces: there.len(),
         in_a_class,
@@ -111,14 +113,6 @@ fn here(policy: &Policy, found: &[Found]) -> Result<Desired, Refusal> {
 fn seated(here: &Desired) -> usize {
     let seats = here.pools.iter().flat_map(|pool| &pool.seats);
     seats.filter_map(|seat| seat.interface.as_ref().map(|i| &i.name)).collect::<BTreeSet<_>>().len()
-}
-
-fn notes(here: Desired) -> Vec<String> {
-    let of_pools = here.pools.into_iter().flat_map(|pool| {
-        let key = pool.key.to_string();
-        pool.compiled.notes.into_iter().map(move |note| format!("{key}: {note}"))
-    });
-    here.notes.into_iter().chain(of_pools).collect()
 }
 
 /// Devices that their managers limit. An interface is believed to be a guest's where the kernel bears it out; else it is

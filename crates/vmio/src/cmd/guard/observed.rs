@@ -31,7 +31,8 @@ pub fn end(status: &Status, style: Style) -> String {
     let Some(observed) = &status.observed else { return String::new() };
     let mut out = text(observed, style);
     let head = "Proposed policy (minimum: what was enough in 95 % of the seconds; maximum: the peak; both rounded up):";
-    let _ = write!(out, "\n{}\n{}", fit::paragraph("", 0, head), observed.proposal);
+    let care = "A maximum holds a guest to what was seen: raise or delete those that are not to.";
+    let _ = write!(out, "\n{}{}\n{}", fit::paragraph("", 0, head), fit::paragraph("", 0, care), observed.proposal);
     out
 }
 

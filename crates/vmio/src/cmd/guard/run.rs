@@ -169,7 +169,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let plane = if args.observe { &observe::ENTRY } else { args.plane };
     let allocator = allocator(args)?;
     if args.dry_run {
-        return super::dry::run(&config, plane, allocator, context);
+        return super::dry::run(&config, plane, allocator, args.takeover, context);
     }
     let observes = plane.abilities.plane == observe::NAME;
     if !rustix::process::geteuid().is_root() && plane.abilities.plane != "fake" && !observes {
@@ -220,7 +220,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
         Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
-            .help("is another one running? `vmio guard status` tells; `vmio guard undo` ends it")
+            .help(
+                "one guard runs on a host: `vmio guard status` shows it, `vmio guard apply` has it read the files anew",
+            )
             .into()),
         Err(e @ (ServiceError::System { .. } | ServiceError::Groups(_))) => {
             Err(Failure::new(Exit::Precondition, e.to_string()).into())
@@ -242,7 +244,9 @@ fn refused(error: ManagerError) -> anyhow::Error {
         }
         _ => Exit::Failed,
     };
-    Failure::new(exit, error.to_string()).help("docs/guard.md has the keys; nothing was changed").into()
+    // What the plane says has its own help.
+    let failure = Failure::new(exit, error.to_string());
+    if exit == Exit::Usage { failure.help("docs/guard.md has the keys; nothing was changed") } else { failure }.into()
 }
 
 /// SIGHUP reads the files anew; SIGINT and SIGTERM end it, and the limits stay.
@@ -329,12 +333,7 @@ fn socket(context: &Context) -> anyhow::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(dir);
     made.with_context(|| Failure::new(Exit::Precondition, format!("cannot make the directory {}", dir.display())))?;
-    Ok(path(context))
-}
-
-/// Where a guard of this user listens.
-pub fn path(context: &Context) -> PathBuf {
-    context.paths.guard_socket()
+    Ok(context.paths.own_guard_socket())
 }
 
 fn group(named: Option<&str>) -> anyhow::Result<Option<u32>> {

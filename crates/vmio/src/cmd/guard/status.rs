@@ -25,15 +25,20 @@ pub fn text(status: &Status, style: Style) -> String {
     let mut out = String::new();
     let policy = &status.policy;
     let loops = &status.loops;
+    // Where the kernel holds all by itself there are none.
+    let periods = match loops.periods_total {
+        0 => String::new(),
+        periods => {
+            let (each, longest) = (format::time(loops.period_seconds), format::time(loops.longest_seconds));
+            format!(", {periods} periods of {each}, the longest {longest}")
+        }
+    };
     let head = format!(
-        "revision {} of the policy ({}), plane {}, {}, {} periods of {}, the longest {}",
+        "revision {} of the policy ({}), plane {}, {}{periods}",
         policy.revision,
         policy.files.join(", "),
         status.plane,
         who(status),
-        loops.periods_total,
-        format::time(loops.period_seconds),
-        format::time(loops.longest_seconds),
     );
     out += &fit::paragraph("", 0, &head);
     if let Some(p99) = status.appeared.p99_seconds {

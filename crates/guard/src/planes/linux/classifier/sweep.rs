@@ -32,8 +32,7 @@ pub(in super::super) fn sweep(
     if let Some(shelf) = shelf {
         swept.gone += shelf.clear(&classifier.map(Classifier::pins).unwrap_or_default())?;
     }
-    let mut hooked: Vec<u32> =
-        htb::placed(netlink)?.into_iter().filter(|(_, what)| *what == Placed::Clsact).map(|(index, _)| index).collect();
+    let mut hooked = htb::placed(netlink, Placed::Clsact)?;
     hooked.extend(book.clsacts().into_iter().map(|device| device.index));
     hooked.sort_unstable();
     hooked.dedup();

@@ -123,11 +123,25 @@ pub fn undo(netlink: &mut Netlink, device: &Device, replaced: Option<&Foreign>) 
     Ok(undone)
 }
 
+/// Whether [`put`] would find the place free.
+///
+/// # Errors
+/// When another's qdisc is in it, or the kernel refuses.
+pub fn may_put(netlink: &mut Netlink, device: &Device, takeover: bool) -> Result<()> {
+    match read(netlink, device)? {
+        Root::Foreign(foreign) => refuse(device, &foreign, takeover),
+        Root::Kernels { .. } | Root::Ours(_) => Ok(()),
+    }
+}
+
 fn refuse(device: &Device, foreign: &Foreign, takeover: bool) -> Result<()> {
+    let remove = format!("remove it: tc qdisc del dev {} root", device.name);
     let help = match (&foreign.lost, takeover) {
         (None, true) => return Ok(()),
-        (None, false) => "take it over (it is put back when the guard goes), or remove it: tc qdisc del".to_owned(),
-        (Some(lost), _) => format!("it cannot be taken over, since {lost}; remove it: tc qdisc del"),
+        (None, false) => {
+            format!("`vmio guard run --takeover` replaces it and puts it back when the guard is undone; or {remove}")
+        }
+        (Some(lost), _) => format!("it cannot be taken over, since {lost}; {remove}"),
     };
     Err(Error::Foreign { place: device.to_string(), what: foreign.shown(), help })
 }

@@ -20,7 +20,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use apply::{Applied, Undone, purge, put, put_over, undo};
+pub use apply::{Applied, Undone, may_put, purge, put, put_over, undo};
 pub use encode::tcmsg;
 pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};

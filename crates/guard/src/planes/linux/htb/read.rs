@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
-use super::super::{Device, Netlink, Result};
+use super::super::{Device, Netlink, Result, links};
 use super::encode::{
     AT_HOOKS, AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
     TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
 use super::tree::Class;
-use super::{HANDLE, classid, shown};
+use super::{HANDLE, ROOT_CLASS, classid, shown};
 
 /// Qdiscs that are whole by their options alone, so that one can be put back by them.
 const SIMPLE: &[&str] =
@@ -97,17 +97,27 @@ struct Qdisc {
 
 /// What is in force on what leaves an interface.
 ///
+/// The kernel lists the qdiscs of all interfaces, and goes on behind so many interfaces where a part ended
+/// (`tc_dump_qdisc` of net/sched/sch_api.c): where another interface went meanwhile it leaves some out, and does not say so.
+/// What is not in the list is asked for.
+///
 /// # Errors
 /// When the kernel refuses, or what it says makes no sense.
 pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
     let qdiscs = qdiscs(netlink, device)?;
-    let Some(root) = qdiscs.iter().find(|q| q.parent == AT_ROOT) else {
-        return Ok(Root::Kernels { kind: "noop".to_owned() });
+    let asked;
+    let root = match qdiscs.iter().find(|q| q.parent == AT_ROOT) {
+        Some(root) => root,
+        None => {
+            asked = root(netlink, device)?;
+            let Some(root) = &asked else { return Ok(Root::Kernels { kind: "noop".to_owned() }) };
+            root
+        }
     };
     if root.handle == 0 {
         return Ok(Root::Kernels { kind: root.kind.clone() });
     }
-    if root.handle != HANDLE || root.kind != "htb" {
+    if !root.is_ours() {
         return foreign(netlink, device, root, &qdiscs).map(Root::Foreign);
     }
     let malformed = |e: Malformed| super::super::Error::Malformed { what: format!("read qdisc of {device}"), why: e.0 };
@@ -122,6 +132,11 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<Root> {
             found.queues.insert((qdisc.parent & 0xffff) as u16, qdisc.queue());
         }
     }
+    let without = found.classes.keys().filter(|minor| **minor != ROOT_CLASS && !found.queues.contains_key(minor));
+    let without: Vec<u16> = without.copied().collect();
+    for minor in without {
+        found.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
+    }
     Ok(Root::Ours(found))
 }
 
@@ -135,19 +150,32 @@ pub(super) fn reread(
     let mut now = before;
     for minor in minors {
         let id = classid(minor);
-        let one = |kind, handle, parent| {
-            Request::new(kind, flag::ECHO, &tcmsg(device.index, handle, parent), Attributes::new())
-        };
         let what = format!("read class {} of {device}", shown(id));
         now.classes.remove(&minor);
-        now.classes.extend(netlink.ask(&what, &one(RTM_GETTCLASS, id, 0), class)?);
-        let what = format!("read the queue of class {} of {device}", shown(id));
+        now.classes.extend(netlink.ask(&what, &one(RTM_GETTCLASS, device, id, 0), class)?);
         now.queues.remove(&minor);
-        let queue = netlink.ask(&what, &one(RTM_GETQDISC, 0, id), |m| qdisc(m).map(Some))?;
-        // One that the kernel put there by itself has no handle, and is in no list.
-        now.queues.extend(queue.filter(|queue| queue.handle != 0).map(|queue| (minor, queue.queue())));
+        now.queues.extend(queue(netlink, device, minor)?.map(|queue| (minor, queue)));
     }
     Ok(now)
+}
+
+fn one(kind: u16, device: &Device, handle: u32, parent: u32) -> Request {
+    Request::new(kind, flag::ECHO, &tcmsg(device.index, handle, parent), Attributes::new())
+}
+
+/// The qdisc at the root of an interface, if anybody put one there.
+fn root(netlink: &mut Netlink, device: &Device) -> Result<Option<Qdisc>> {
+    let what = format!("read the qdisc of {device}");
+    netlink.ask(&what, &one(RTM_GETQDISC, device, 0, AT_ROOT), |m| qdisc(m).map(Some))
+}
+
+/// The queue in a class.
+fn queue(netlink: &mut Netlink, device: &Device, minor: u16) -> Result<Option<FoundQueue>> {
+    let id = classid(minor);
+    let what = format!("read the queue of class {} of {device}", shown(id));
+    let queue = netlink.ask(&what, &one(RTM_GETQDISC, device, 0, id), |m| qdisc(m).map(Some))?;
+    // One that the kernel put there by itself has no handle, and is in no list.
+    Ok(queue.filter(|queue| queue.handle != 0).map(Qdisc::queue))
 }
 
 /// All qdiscs and classes of an interface as the kernel gives them, without what it counts: equal before and after
@@ -200,6 +228,10 @@ fn qdisc(message: &Message<'_>) -> std::result::Result<Qdisc, Malformed> {
 }
 
 impl Qdisc {
+    fn is_ours(&self) -> bool {
+        self.handle == HANDLE && self.kind == "htb"
+    }
+
     fn queue(self) -> FoundQueue {
         let limit = self.options.as_deref().and_then(|o| u32_at(o, 0)).unwrap_or(0);
         FoundQueue { kind: self.kind, handle: self.handle, limit }
@@ -251,7 +283,7 @@ fn filters(netlink: &mut Netlink, device: &Device, parent: u32) -> Result<bool> 
 
 /// What hangs at an interface's hooks: `clsact`, `ingress`, or nothing.
 pub(in super::super) fn hook(netlink: &mut Netlink, device: &Device) -> Result<Option<String>> {
-    let request = Request::new(RTM_GETQDISC, flag::ECHO, &tcmsg(device.index, 0, AT_HOOKS), Attributes::new());
+    let request = one(RTM_GETQDISC, device, 0, AT_HOOKS);
     netlink.ask(&format!("look at the hooks of {device}"), &request, |m| {
         let (_, rest) = m.split(TCMSG)?;
         let kind = wire::find(&wire::attributes(rest)?, TCA_KIND).map(wire::text);
@@ -269,19 +301,18 @@ pub(in super::super) enum Placed {
     Clsact,
 }
 
-/// Where in the namespace they are, by the interface's index.
-pub(in super::super) fn placed(netlink: &mut Netlink) -> Result<Vec<(u32, Placed)>> {
-    netlink.dump("list qdiscs", &list(RTM_GETQDISC, 0, 0), |m| {
-        let (head, rest) = m.split(TCMSG)?;
-        let number = |at| u32_at(head, at).unwrap_or(0);
-        let kind = wire::find(&wire::attributes(rest)?, TCA_KIND).map(wire::text).unwrap_or_default();
-        let placed = match kind.as_str() {
-            "htb" if number(8) == HANDLE && number(12) == AT_ROOT => Placed::Ours,
-            "clsact" => Placed::Clsact,
-            _ => return Ok(None),
+/// The interfaces of the namespace that have one, by index. Each is asked: the list of all qdiscs may lack some
+/// ([`read`]).
+pub(in super::super) fn placed(netlink: &mut Netlink, what: Placed) -> Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for links::Link { device, .. } in links::all(netlink)? {
+        let has = match what {
+            Placed::Ours => root(netlink, &device)?.is_some_and(|root| root.is_ours()),
+            Placed::Clsact => hook(netlink, &device)?.as_deref() == Some("clsact"),
         };
-        Ok(Some((number(4), placed)))
-    })
+        all.extend(has.then_some(device.index));
+    }
+    Ok(all)
 }
 
 impl InForce {

@@ -68,7 +68,7 @@ impl Past {
 impl Linux {
     /// Whether something of an earlier owner is in force.
     pub(super) fn finds(&mut self) -> Result<bool, Error> {
-        if self.past.book.has_begun() || htb::placed(&mut self.netlink)?.iter().any(|(_, what)| *what == Placed::Ours) {
+        if self.past.book.has_begun() || !htb::placed(&mut self.netlink, Placed::Ours)?.is_empty() {
             return Ok(true);
         }
         if self.past.shelf.as_ref().map(Shelf::is_used).transpose()? == Some(true) {
@@ -134,8 +134,8 @@ impl Linux {
             Err(e) => failed = Some(e),
         }
         let kept = self.kept();
-        let mut at: Vec<u32> = match htb::placed(&mut self.netlink) {
-            Ok(all) => all.into_iter().filter(|(_, what)| *what == Placed::Ours).map(|(index, _)| index).collect(),
+        let mut at = match htb::placed(&mut self.netlink, Placed::Ours) {
+            Ok(all) => all,
             Err(e) => return Err(failed.unwrap_or(e)),
         };
         at.extend(book.replaced_at().iter().map(|device| device.index));
