@@ -193,10 +193,10 @@ const OTHER: &str = "<domain type='qemu'><name>{name}</name><memory unit='MiB'>3
 /// A study of few and short cells.
 const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 192 }\n\
     size = { target_mib = 384 }\n\
-    repeat = { min_pairs = 1, max_pairs = 1, min_boots = 1, half_width = 0.1, seconds = 1.0, max_minutes = 3.0, \
+    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 0.5, max_minutes = 3.0, \
     max_gib_written = 20.0 }\n\
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
-    workloads = [\"seq-read\", \"rand-read-1\"]\n";
+    workloads = [\"rand-read-1\"]\n";
 
 #[test]
 #[ignore = "guest: needs QEMU"]
@@ -234,14 +234,14 @@ fn what_is_done_there_is_undone(host: &Host) {
     let node = machine.node();
     assert!(machine.place().1 && machine.place().0.starts_with("/run"), "{:?}", machine.place());
     // More than a piece of what is carried, both ways.
-    let bytes: Vec<u8> = (0..3 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let bytes: Vec<u8> = (0..3 << 19).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let begun = Instant::now();
     node.write(made, &bytes, None).unwrap();
     let there = begun.elapsed().as_secs_f64();
     assert_eq!(node.read(made).unwrap(), bytes);
-    eprintln!("  3 MiB there in {there:.1} s, back in {:.1} s", begun.elapsed().as_secs_f64() - there);
+    eprintln!("  1.5 MiB there in {there:.1} s, back in {:.1} s", begun.elapsed().as_secs_f64() - there);
     let begun = Instant::now();
-    (0..20).for_each(|_| drop(node.clock_seconds().unwrap()));
+    (0..20).for_each(|_| assert!(node.clock_seconds().is_ok()));
     eprintln!("  a question takes {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0 / 20.0);
     assert!(is_there());
     drop(machine);
@@ -273,7 +273,7 @@ fn it_is_measured(host: &Host, bed: &Bed) {
     let said: Value = serde_json::from_str(&done.out).unwrap();
     let afar = &said["environment"]["afar"];
     assert_eq!(afar["address"], "libvirt://shop");
-    assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
+    assert_eq!(said["cells"].as_array().unwrap().len(), 1, "{}", done.out);
     // What this host finds of it.
     let disk = afar["settings"]["disk vdb"].as_str().unwrap();
     assert!(disk.contains("driver virtio-blk") && disk.contains("cache writeback"), "{afar}");

@@ -23,8 +23,8 @@ const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50
 const LIFE: Duration = Duration::from_secs(5);
 /// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
-/// Bytes that are written at once, which are an argument of `virsh`.
-pub const WRITE_BYTES: usize = 48 << 10;
+/// Bytes that are written at once: in base64 they are an argument of `virsh`, which may have 128 KiB (execve(2)).
+pub const WRITE_BYTES: usize = 90 << 10;
 
 /// What is open in the guest.
 pub struct Ends {
@@ -131,15 +131,16 @@ impl Work {
         };
         let bytes = read(&mut self.virsh, file)?;
         self.taken += bytes.len();
-        if bytes.is_empty() && self.taken >= SPOOL_BYTES {
-            if let Ok(next) = self.open(self.number + 1, "r") {
-                self.close(file);
-                // What has been read takes no memory there any more.
-                if let Ok(emptied) = self.open(self.number, "w") {
-                    self.close(emptied);
-                }
-                (self.file, self.number, self.taken) = (Some(next), self.number + 1, 0);
+        if bytes.is_empty()
+            && self.taken >= SPOOL_BYTES
+            && let Ok(next) = self.open(self.number + 1, "r")
+        {
+            self.close(file);
+            // What has been read takes no memory there any more.
+            if let Ok(emptied) = self.open(self.number, "w") {
+                self.close(emptied);
             }
+            (self.file, self.number, self.taken) = (Some(next), self.number + 1, 0);
         }
         Ok(bytes)
     }
