@@ -222,6 +222,8 @@ fn inside() {
     what_is_done_there_is_undone(&host);
     it_is_measured(&host, &bed);
     what_cannot_be_says_why(&mut host, &bed);
+    // Its kernel is of the bed.
+    drop(host);
     bed.is_clean();
 }
 
