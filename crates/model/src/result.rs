@@ -102,10 +102,10 @@ pub struct Environment {
     pub written_beside_bytes: u64,
 }
 
-/// A machine that was reached by `ssh`, as it said of itself.
+/// A machine that exists already, as it said of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Afar {
-    /// `ssh://root@host`.
+    /// `ssh://root@host`, `libvirt://web1`.
     pub address: String,
     /// The directory that its files were made in.
     pub dir: String,
@@ -117,12 +117,18 @@ pub struct Afar {
     pub cpus: u32,
     /// Memory in bytes.
     pub memory_bytes: u64,
+    /// Its devices with their settings, in words, as `vmio scan` finds them on this host, where it is a guest of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// What `vmio scan` finds to be wrong with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<String>,
 }
 
 /// `ssh://root@host: Linux 6.1.0, 2 CPUs (model), 4096 MiB`.
 impl std::fmt::Display for Afar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { address, dir: _, kernel, cpu, cpus, memory_bytes } = self;
+        let Self { address, dir: _, kernel, cpu, cpus, memory_bytes, settings: _, findings: _ } = self;
         let word = if *cpus == 1 { "CPU" } else { "CPUs" };
         write!(f, "{address}: Linux {kernel}, {cpus} {word} ({cpu}), {} MiB", memory_bytes >> 20)
     }

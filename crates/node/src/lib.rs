@@ -2,7 +2,7 @@
 //! of `/proc` and `/sys`, and the journal of changes.
 //!
 //! A [`Node`] is a machine. [`Local`] is this one; [`Remote`] is one reached by
-//! `vmio-agent` over a byte stream (virtio-serial to a guest, [`ssh`]). The node
+//! `vmio-agent` over a byte stream (virtio-serial to a guest, [`ssh`], [`libvirt`]). The node
 //! is dumb on purpose: what a sample means is decided in `vmio-rig`, `vmio-look` and `vmio-model`.
 
 pub mod agent;
@@ -11,11 +11,13 @@ pub mod errand;
 pub mod fake;
 pub mod group;
 mod journal;
+pub mod libvirt;
 pub mod linux;
 mod local;
 pub mod machine;
 mod node;
 pub mod qmp;
+pub mod reach;
 pub mod ssh;
 pub mod tap;
 pub mod udp;

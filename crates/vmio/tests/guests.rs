@@ -9,6 +9,7 @@ mod guest_guard;
 mod guest_images;
 mod guest_lab_guard;
 mod guest_lab_host;
+mod guest_libvirt;
 mod guest_like;
 mod guest_rescue;
 mod guest_scan;

@@ -10,7 +10,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use vmio_node::ssh::{Address, Machine, Program};
+use vmio_node::reach::{Machine, Program};
+use vmio_node::ssh::{self, Address};
 use vmio_node::{Exec, Local, Node};
 use vmio_rig::ours::AGENT;
 
@@ -107,7 +108,7 @@ impl Server {
         let agent = AGENT.find(&Local::new()).unwrap();
         let words: Vec<String> = self.ssh("known", "user").split(' ').map(str::to_owned).collect();
         let agents = [Program { machine: std::env::consts::ARCH.into(), file: agent }];
-        Machine::open(&words, &self.address(), &agents).unwrap()
+        ssh::open(&words, &self.address(), &agents).unwrap()
     }
 }
 
@@ -173,13 +174,13 @@ fn a_machine_that_cannot_be_reached_says_why_and_what_to_do() {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         file.display().to_string()
     };
-    let other = fake("other-machine", "echo Welcome; echo vmio-ssh is Linux riscv64; cat > /dev/null");
+    let other = fake("other-machine", "echo Welcome; echo vmio-there is Linux riscv64; cat > /dev/null");
     scan(&other, &address).says(&["it is Linux riscv64", "vmio-agent is here for Linux", "docs/ssh.md"]);
     scan(&fake("talks", "yes welcome"), &address).says(&["a shell said", "and not what it was asked"]);
-    scan(&fake("noexec", "echo vmio-ssh is Linux $(uname -m); echo vmio-ssh at; cat > /dev/null"), &address)
+    scan(&fake("noexec", "echo vmio-there is Linux $(uname -m); echo vmio-there at; cat > /dev/null"), &address)
         .says(&["no directory there takes a program", "noexec"]);
     scan(
-        &fake("silent", "echo vmio-ssh is Linux $(uname -m); echo vmio-ssh at /tmp; head -c 100000 >/dev/null"),
+        &fake("silent", "echo vmio-there is Linux $(uname -m); echo vmio-there at /tmp; head -c 100000 >/dev/null"),
         &address,
     )
     .says(&["try it by hand"]);

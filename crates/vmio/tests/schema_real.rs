@@ -316,8 +316,10 @@ const ELSEWHERE_MEASURED: &[&str] = &[
     "Afar.cpu",
     "Afar.cpus",
     "Afar.dir",
+    "Afar.findings",
     "Afar.kernel",
     "Afar.memory_bytes",
+    "Afar.settings",
     "Environment.afar",
     "Environment.peer",
 ];

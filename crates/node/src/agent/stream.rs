@@ -73,6 +73,47 @@ pub(crate) fn ports() -> io::Result<Vec<(String, PathBuf)>> {
     Ok(named.collect())
 }
 
+/// Bytes after which a [`Spool`] goes on in its next file.
+pub const SPOOL_BYTES: usize = 1 << 20;
+
+/// A stream for a reader that looks into files now and then: numbered files in a directory, `0` first. The next one begins when
+/// one has [`SPOOL_BYTES`] or more; from then on nothing is added to that, and its reader may empty it.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    number: u64,
+    /// None before the first byte.
+    file: Option<fs::File>,
+    bytes: usize,
+}
+
+impl Spool {
+    /// A stream into the files of this directory, which is empty.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, number: 0, file: None, bytes: 0 }
+    }
+}
+
+impl Write for Spool {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_some() && self.bytes >= SPOOL_BYTES {
+            (self.file, self.number, self.bytes) = (None, self.number + 1, 0);
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none
+                .insert(OpenOptions::new().write(true).create_new(true).open(self.dir.join(self.number.to_string()))?),
+        };
+        let n = file.write(bytes)?;
+        self.bytes += n;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Read for Port {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
@@ -111,5 +152,28 @@ impl Write for Port {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_spool_goes_on_in_its_next_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spool = Spool::new(dir.path().to_owned());
+        let read = |name: &str| fs::read(dir.path().join(name));
+        assert!(read("0").is_err(), "nothing was said");
+        spool.write_all(&[1; SPOOL_BYTES - 1]).unwrap();
+        spool.write_all(&[2; 2]).unwrap();
+        assert_eq!(read("0").unwrap().len(), SPOOL_BYTES + 1);
+        assert!(read("1").is_err());
+        spool.write_all(&[3]).unwrap();
+        // Its reader empties what it has read.
+        fs::write(dir.path().join("0"), "").unwrap();
+        spool.write_all(&[4]).unwrap();
+        assert_eq!((read("0").unwrap(), read("1").unwrap()), (vec![], vec![3, 4]));
     }
 }

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use vmio_node::stream::Port;
+use vmio_node::stream::{Port, Spool};
 use vmio_node::{Agent, container, init, proto};
 
 const USAGE: &str = "\
-usage: vmio-agent --stdio [--state DIR] [--silence SECONDS]
-                                              serve one client on standard input and output, until
-                                              it has said nothing for so long
+usage: vmio-agent --stdio [--state DIR] [--silence SECONDS] [--spool DIR]
+                                              serve one client on standard input and output (or
+                                              numbered files in DIR), until it has said nothing
+                                              for so long
        vmio-agent --port PATH [--state DIR]   serve clients on a virtio-serial port
        vmio-agent --container SOCKET [...]    serve one client in namespaces of its own
        vmio-agent --version
@@ -23,8 +24,12 @@ As process 1 it needs no arguments and is the init of the machine.";
 /// A client that is silent for so long within a frame has gone.
 const IDLE: Duration = Duration::from_secs(3);
 
+/// What users without rights may have in a pipe (/proc/sys/fs/pipe-max-size).
+const MOST_UNREAD_BYTES: usize = 1 << 20;
+
 enum Mode {
-    Stdio,
+    /// With the directory that takes its output.
+    Stdio(Option<PathBuf>),
     Port(PathBuf),
     Version,
 }
@@ -55,7 +60,7 @@ fn main() -> ExitCode {
         silence,
     };
     let served = match mode {
-        Mode::Stdio => serve_stdio(&agent),
+        Mode::Stdio(spool) => serve_stdio(&agent, spool),
         Mode::Port(path) => serve_port(&agent, &path),
         Mode::Version => {
             let (version, wire) = (env!("CARGO_PKG_VERSION"), proto::VERSION);
@@ -74,13 +79,14 @@ fn main() -> ExitCode {
 type Parsed = (Mode, Option<PathBuf>, bool, Option<Duration>);
 
 fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, String> {
-    let (mut mode, mut state, mut is_init, mut silence) = (None, None, false, None);
+    let (mut mode, mut state, mut is_init, mut silence, mut spool) = (None, None, false, None, None);
     while let Some(arg) = args.next() {
         let mut value = || args.next().map(PathBuf::from).ok_or(format!("{} needs a value", arg.display()));
         match arg.to_str() {
-            Some("--stdio") => mode = Some(Mode::Stdio),
+            Some("--stdio") => mode = Some(Mode::Stdio(None)),
             Some("--port") => mode = Some(Mode::Port(value()?)),
             Some("--version") => mode = Some(Mode::Version),
+            Some("--spool") => spool = Some(value()?),
             Some("--state") => state = Some(value()?),
             Some("--silence") => {
                 let seconds = value()?.to_str().and_then(|text| text.parse().ok());
@@ -91,7 +97,12 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, String> {
             _ => return Err(format!("unknown argument {}", arg.display())),
         }
     }
-    Ok((mode.ok_or("no mode given")?, state, is_init, silence))
+    let mode = match (mode.ok_or("no mode given")?, spool) {
+        (Mode::Stdio(_), spool) => Mode::Stdio(spool),
+        (_, Some(_)) => return Err("--spool goes with --stdio".to_owned()),
+        (mode, None) => mode,
+    };
+    Ok((mode, state, is_init, silence))
 }
 
 fn complain(text: &str) {
@@ -109,10 +120,17 @@ fn state_dir() -> PathBuf {
     }
 }
 
-fn serve_stdio(agent: &Agent) -> io::Result<()> {
+fn serve_stdio(agent: &Agent, spool: Option<PathBuf>) -> io::Result<()> {
     let input = Port::new(io::stdin().as_fd().try_clone_to_owned()?, Some(IDLE));
-    let output = Port::new(io::stdout().as_fd().try_clone_to_owned()?, None);
-    agent.serve(input, Box::new(output));
+    let output: Box<dyn Write + Send> = match spool {
+        Some(dir) => {
+            // Whoever writes into it does not wait for room: as much of it as may be had.
+            let _ = rustix::pipe::fcntl_setpipe_size(io::stdin(), MOST_UNREAD_BYTES);
+            Box::new(Spool::new(dir))
+        }
+        None => Box::new(Port::new(io::stdout().as_fd().try_clone_to_owned()?, None)),
+    };
+    agent.serve(input, output);
     Ok(())
 }
 

@@ -1,21 +1,11 @@
-//! A machine that is reached by the user's own `ssh`, with the user's keys, configuration and known hosts. The agent is
-//! sent over the connection, serves it by its standard streams, and is gone with it.
-//!
-//! Over there a shell takes the agent into a directory of its own, in memory where programs may be run from that
-//! (`/dev/shm`), and takes the directory away when the agent has ended. The agent ends with the stream, or when it has
-//! heard nothing for [`SILENCE`], and undoes what was changed; one that was killed is begun once more to undo it.
-//!
-//! Nothing that the other machine says is run here, and no more is taken of it than [`MOST_SAID`] before the agent
-//! answers; what an agent may answer is bounded by its protocol.
+//! Machines that are reached by the user's own `ssh`, with the user's keys, configuration and known hosts. The agent is
+//! sent over the connection, serves it by its standard streams, and is gone with it ([`crate::reach`]).
 
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::machine::lock;
-use crate::{Node, Remote};
+use crate::reach::{self, Carrier, END_LIMIT, Error, LIMIT, MOST_SAID, Machine, NO_PLACE, OURS, Program, SILENCE};
 
 mod address;
 mod name;
@@ -31,161 +21,59 @@ mod name;
 pub use address::{Address, SCHEME};
 pub use name::host_name;
 
-/// How long it may take until the agent answers, with all that is sent.
-const LIMIT: Duration = Duration::from_secs(60);
 /// How long `ssh` may take to reach the other machine, in seconds.
 const CONNECT_SECONDS: u32 = 15;
-/// The agent ends when it has heard nothing for so long: the way to it is broken.
-pub const SILENCE: Duration = Duration::from_secs(60);
-/// How often it hears something.
-const PULSE: Duration = Duration::from_secs(15);
-/// How long the other side may take to undo what was changed and to end.
-const END_LIMIT: Duration = Duration::from_secs(15);
-/// Bytes that a shell over there may say before the agent does, and bytes kept of `ssh`'s own words.
-const MOST_SAID: usize = 64 << 10;
-/// What the script's lines begin with.
-const OURS: &str = "vmio-ssh ";
 /// What a shell over there does.
-const SCRIPT: &str = include_str!("script.sh");
-/// Places that are memory.
-const IN_MEMORY: [&str; 2] = ["/dev/shm/", "/run/"];
+const SCRIPT: &str = concat!(reach::place!(), include_str!("script.sh"));
 
-/// Why a machine cannot be worked on.
-#[derive(Debug, thiserror::Error)]
-#[error("{address}: {what}")]
-pub struct Error {
-    address: Address,
-    what: String,
-    /// What to do.
-    pub help: String,
-}
-
-/// The agent for a machine's processor.
-#[derive(Debug, Clone)]
-pub struct Program {
-    /// The processor, as `uname -m` names it: `x86_64`.
-    pub machine: String,
-    /// The file.
-    pub file: PathBuf,
-}
-
-/// A machine with an agent on it. When it is dropped, what was changed is undone and the agent is gone.
-pub struct Machine {
-    /// As long as `Some`.
-    remote: Option<Remote>,
-    /// Where the agent's file is there.
-    place: PathBuf,
-    stream: UnixStream,
-    ssh: Ssh,
-    /// Closed when the pulse is to end.
-    pulse: Option<(Sender<()>, JoinHandle<()>)>,
-}
-
-impl Machine {
-    /// Goes there by this command (`ssh`, with options of its own), with the agent among these that is for that
-    /// machine's processor.
-    ///
-    /// # Errors
-    /// When it cannot be reached, or no agent runs there.
-    pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Self, Error> {
-        let until = Instant::now() + LIMIT;
-        let failed = |what: String, help: &str| Error { address: address.clone(), what, help: help.to_owned() };
-        let cannot = |what: &str| {
-            let what = format!("cannot {what}");
-            move |e: io::Error| failed(format!("{what}: {e}"), "try it again")
-        };
-        let [first, ..] = agents else {
-            return Err(failed("there is no vmio-agent to send there".into(), "make agent (a package has it)"));
-        };
-        let bytes = |program: &Program| {
-            let what = format!("read {}", program.file.display());
-            std::fs::read(&program.file).map_err(cannot(&what))
-        };
-        // What runs there is told apart by its processor; agents for others are of another size.
-        let mut agent = bytes(first)?;
-        let (stream, theirs) = UnixStream::pair().map_err(cannot("make a socket"))?;
-        let mut running = Ssh::start(ssh, address, theirs, agent.len())
-            .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
-        let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
-        let machine = match head.line("is") {
-            Ok(line) => line,
-            Err(why) => return Err(running.refused(address, &why)),
-        };
-        let found = machine.split_once(' ').filter(|(system, _)| *system == "Linux").map(|(_, machine)| machine);
-        let fits = |program: &&Program| Some(program.machine.as_str()) == found;
-        if !fits(&first) {
-            let Some(other) = agents.iter().find(fits) else {
-                let have: Vec<&str> = agents.iter().map(|program| program.machine.as_str()).collect();
-                let what = format!("it is {machine}, and vmio-agent is here for Linux {} alone", have.join(", "));
-                return Err(failed(what, "build the agent for that processor (docs/ssh.md)"));
-            };
-            // The size is in the command: begin anew with that one first.
-            let rest: Vec<Program> = std::iter::once(other.clone()).chain(agents.iter().cloned()).collect();
-            drop(running);
-            return Self::open(ssh, address, &rest);
-        }
-        let place = head.line("at").map_err(|why| running.refused(address, &why))?;
-        if place.is_empty() {
-            let what = "no directory there takes a program: /dev/shm, /run, /tmp and the home directory were tried";
-            return Err(failed(what.into(), "make room, or mount one of them without noexec"));
-        }
-        let mut output = &stream;
-        let sent = stream.set_write_timeout(Some(LIMIT)).and_then(|()| output.write_all(&agent));
-        agent.clear();
-        sent.map_err(|e| running.refused(address, &format!("it took no agent: {e}")))?;
-        stream.set_read_timeout(None).map_err(cannot("wait for an answer"))?;
-        let share = || stream.try_clone().map_err(cannot("share a socket"));
-        let halves = (Box::new(share()?) as Box<dyn Read + Send>, Box::new(share()?) as Box<dyn Write + Send>);
-        let left = until.saturating_duration_since(Instant::now());
-        let remote = Remote::connect(&address.to_string(), halves, left)
-            .map_err(|e| running.refused(address, &format!("the agent does not answer: {e}")))?;
-        let pulse = pulse(remote.clone()).map_err(cannot("start a thread"))?;
-        Ok(Self { remote: Some(remote), place: place.into(), stream, ssh: running, pulse: Some(pulse) })
-    }
-
-    /// The machine.
-    ///
-    /// # Panics
-    /// Never: it is there as long as this is.
-    pub fn node(&self) -> &Remote {
-        self.remote.as_ref().expect("until it is dropped")
-    }
-
-    /// The same to share; what still has it when the machine is dropped gets errors.
-    pub fn shared(&self) -> Arc<dyn Node> {
-        Arc::new(self.node().clone())
-    }
-
-    /// The directory of the agent over there while it runs, and whether that is memory.
-    pub fn place(&self) -> (&Path, bool) {
-        (&self.place, IN_MEMORY.iter().any(|dir| self.place.starts_with(dir)))
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.pulse.take() {
-            drop(stop);
-            let _ = thread.join();
-        }
-        if let Some(remote) = self.remote.take() {
-            // The agent says that all is undone; one that is gone has undone it, or will.
-            let _ = remote.close();
-        }
-        let _ = self.stream.shutdown(Shutdown::Both);
-        self.ssh.end();
-    }
-}
-
-/// Says something now and then, so that an agent that hears nothing knows that nobody is there.
-fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
-    let (stop, stopped) = mpsc::channel();
-    let beat = move || {
-        while stopped.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout)
-            && crate::Reader::clock_seconds(&remote).is_ok()
-        {}
+/// Goes there by this command (`ssh`, with options of its own), with the agent among these that is for that
+/// machine's processor.
+///
+/// # Errors
+/// When it cannot be reached, or no agent runs there.
+pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Machine, Error> {
+    let until = Instant::now() + LIMIT;
+    let failed = |what: String, help: &str| Error { address: address.to_string(), what, help: help.to_owned() };
+    let cannot = |what: &str| {
+        let what = format!("cannot {what}");
+        move |e: io::Error| failed(format!("{what}: {e}"), "try it again")
     };
-    Ok((stop, thread::Builder::new().name("ssh pulse".into()).spawn(beat)?))
+    let [first, ..] = agents else {
+        return Err(failed("there is no vmio-agent to send there".into(), "make agent (a package has it)"));
+    };
+    let bytes = |program: &Program| {
+        let what = format!("read {}", program.file.display());
+        std::fs::read(&program.file).map_err(cannot(&what))
+    };
+    // What runs there is told apart by its processor; agents for others are of another size.
+    let mut agent = bytes(first)?;
+    let (stream, theirs) = UnixStream::pair().map_err(cannot("make a socket"))?;
+    let mut running = Ssh::start(ssh, address, theirs, agent.len())
+        .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
+    let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
+    let machine = match head.line("is") {
+        Ok(line) => line,
+        Err(why) => return Err(running.refused(address, &why)),
+    };
+    let fits = Program::among(agents, &machine).map_err(|[what, help]| failed(what, &help))?;
+    if fits.machine != first.machine {
+        // The size is in the command: begin anew with that one first.
+        let rest: Vec<Program> = std::iter::once(fits.clone()).chain(agents.iter().cloned()).collect();
+        drop(running);
+        return open(ssh, address, &rest);
+    }
+    let place = head.line("at").map_err(|why| running.refused(address, &why))?;
+    if place.is_empty() {
+        let [what, help] = NO_PLACE;
+        return Err(failed(what.into(), help));
+    }
+    let mut output = &stream;
+    let sent = stream.set_write_timeout(Some(LIMIT)).and_then(|()| output.write_all(&agent));
+    agent.clear();
+    sent.map_err(|e| running.refused(address, &format!("it took no agent: {e}")))?;
+    stream.set_read_timeout(None).map_err(cannot("wait for an answer"))?;
+    Machine::greet(&address.to_string(), place.into(), stream, running, until)
+        .map_err(|(mut running, why)| running.refused(address, &why))
 }
 
 /// The `ssh` program at work.
@@ -241,12 +129,7 @@ impl Ssh {
         self.end();
         let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
         let (what, help) = told(address, &said, why);
-        Error { address: address.clone(), what, help }
-    }
-
-    /// Waits for its end, and ends it when that takes too long.
-    fn end(&mut self) {
-        self.end_within(END_LIMIT);
+        Error { address: address.to_string(), what, help }
     }
 
     fn end_within(&mut self, limit: Duration) {
@@ -267,6 +150,12 @@ impl Ssh {
         }
         let _ = kill_process_group(own, Signal::KILL);
         let _ = self.child.wait();
+    }
+}
+
+impl Carrier for Ssh {
+    fn end(&mut self) {
+        self.end_within(END_LIMIT);
     }
 }
 
@@ -298,19 +187,9 @@ const MENDS: [(&str, &str); 8] = [
 ];
 
 fn told(address: &Address, said: &str, why: &str) -> (String, String) {
-    let mend = MENDS.iter().find(|(words, _)| said.contains(words));
-    let by_hand = address.by_hand();
-    let line = said.lines().map(str::trim).rfind(|line| !line.is_empty());
-    let what = match (mend, line) {
-        // The line that says it, not the last one of a banner.
-        (Some((words, _)), _) => said.lines().find(|line| line.contains(words)).unwrap_or(words).trim().to_owned(),
-        (None, Some(line)) => format!("{why}; ssh said: {line}"),
-        (None, None) => why.to_owned(),
-    };
-    let what: String = what.chars().filter(|c| !c.is_control()).take(400).collect();
-    let what = what.trim_matches(['@', ' ']).to_owned();
-    let help = mend.map_or("try it by hand: BY_HAND", |(_, help)| help);
-    (what, help.replace("BY_HAND", &by_hand).replace("HOST", &address.host))
+    let (what, help) = reach::told("ssh", said, why, &MENDS);
+    let help = help.unwrap_or("try it by hand: BY_HAND");
+    (what, help.replace("BY_HAND", &address.by_hand()).replace("HOST", &address.host))
 }
 
 /// What the shell over there says before the agent does.

@@ -1,6 +1,7 @@
 //! Other machines that take part in a run: the one that is measured, and the peer of its paths. Whoever owns the run
 //! reaches them, and keeps the connection as long as it lasts.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,12 +16,23 @@ use super::environment;
 /// The machine that the side `ssh` is.
 #[derive(Clone)]
 pub struct Afar {
-    /// How it was reached: `ssh://root@host`.
+    /// How it was reached: `ssh://root@host`, `libvirt://web1`.
     pub address: String,
     /// Where commands run in it. What they leave goes with the connection.
     pub node: Arc<dyn Node>,
     /// The directory of its own in which files are made.
     pub dir: PathBuf,
+    /// What this host knows of it, where it is a guest of it.
+    pub known: Known,
+}
+
+/// A guest's devices with their settings, in words, and what is wrong with them.
+#[derive(Clone, Default)]
+pub struct Known {
+    /// Device -> its settings.
+    pub settings: BTreeMap<String, String>,
+    /// Findings of the rules.
+    pub findings: Vec<String>,
 }
 
 /// The machine at the other end of the network `wire`.
@@ -45,6 +57,8 @@ impl Afar {
             cpu: environment::cpu(&*self.node),
             cpus: system::cpus_online(&system::cpuinfo(reader)) as u32,
             memory_bytes: environment::memory_bytes(&*self.node),
+            settings: self.known.settings.clone(),
+            findings: self.known.findings.clone(),
         }
     }
 }

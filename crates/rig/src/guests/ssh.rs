@@ -1,5 +1,5 @@
-//! Another machine, which was reached before the run by the user's own `ssh` ([`vmio_node::ssh`]). It runs already and is
-//! never started or stopped; nothing of this host is held for it.
+//! Another machine, which was reached before the run ([`vmio_node::reach`]): by the user's own `ssh`, whence the name, or as a
+//! libvirt domain. It runs already and is never started or stopped; nothing of this host is held for it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ impl GuestKind for Ssh {
         SSH
     }
     fn about(&self) -> &'static str {
-        "another machine as it is, by ssh (--on ssh://HOST): absolute figures"
+        "a machine as it is, --on ssh://HOST or libvirt://DOMAIN: absolute figures"
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let none = || Error::Spec { guest: spec.name.clone(), reason: NO_MACHINE.to_owned() };
@@ -31,7 +31,8 @@ impl GuestKind for Ssh {
 }
 
 /// Why there is no such side where none was named.
-pub const NO_MACHINE: &str = "no machine is named for the side ssh: name one with --on ssh://[USER@]HOST[:PORT]";
+pub const NO_MACHINE: &str =
+    "no machine is named for the side ssh: name one with --on ssh://[USER@]HOST[:PORT] or --on libvirt://DOMAIN";
 
 struct Machine {
     node: Arc<dyn Node>,

@@ -24,7 +24,7 @@ use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::store::{Store, StoreError};
-use crate::{files, ssh, studies, term};
+use crate::{files, studies, term, ways};
 use pick::Ignore;
 
 const EXAMPLES: &str = "\
@@ -160,7 +160,7 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
-    let machine = args.on.as_ref().map(ssh::open).transpose()?;
+    let machine = args.on.as_ref().map(ways::by_ssh).transpose()?;
     let local = Local::new();
     let node: &dyn Questions = machine.as_ref().map_or(&local, |machine| machine.node());
     let mut look = Look::new(node);

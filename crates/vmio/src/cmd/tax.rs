@@ -25,6 +25,7 @@ Examples:
                                  those fixes that can be measured
   vmio tax --noise               how small a difference this machine can show
   vmio tax --on ssh://root@host  what another machine gives, by your own ssh
+  vmio tax --on libvirt://web1   what a guest in use has, through its guest agent
   vmio tax --peer ssh://host     what the network to it carries
   vmio tax --resume              continue the last interrupted run";
 

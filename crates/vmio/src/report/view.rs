@@ -186,8 +186,13 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let afar_alone = sides.peek().is_some() && sides.all(|side| side.is_afar());
     let node = e.node.iter().map(|n| ("machine", n.clone()));
     let afar = e.afar.iter().map(|afar| ("measured", format!("{afar}; this host's probes do not see it")));
+    let own = e.afar.iter().flat_map(|afar| {
+        let settings = afar.settings.iter().map(|(device, list)| ("is set up with", format!("{device}: {list}")));
+        settings.chain(afar.findings.iter().map(|finding| ("scan finds", finding.clone())))
+    });
     let peer = e.peer.iter().map(|peer| ("peer", peer.clone()));
     node.chain(afar)
+        .chain(own)
         .chain(peer)
         .chain([
             ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
@@ -223,7 +228,11 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             ("vmio", e.vmio.clone()),
         ])
         // Of another machine nothing here takes part.
-        .filter(|(name, _)| !afar_alone || ["measured", "peer", "host", "programs", "storage", "vmio"].contains(name))
+        .filter(|(name, _)| {
+            !afar_alone
+                || ["measured", "is set up with", "scan finds", "peer", "host", "programs", "storage", "vmio"]
+                    .contains(name)
+        })
         .filter(|(name, _)| natively || *name != "native limited by")
         .filter(|(name, _)| e.qemu_limits.is_some() || *name != "QEMU limited by")
         .collect()

@@ -37,7 +37,7 @@ pub struct Wishes {
     /// Where to create targets: DIR, lvm:VG, lvmthin:VG/POOL, zfs:POOL[/DATASET], rbd:POOL, pve:NAME, or a modelled disk
     /// in memory, modelled:RATE, such as modelled:40MB/s, then any of ,overhead=150us ,seek=8ms ,size=4GiB; default is
     /// where guest images are, else the state directory. ssh://[USER@]HOST[:PORT][/DIR] measures that machine
-    /// (docs/ssh.md)
+    /// (docs/ssh.md), libvirt://DOMAIN[/DIR] a guest in use through its guest agent (docs/libvirt.md)
     #[arg(long, value_name = "PLACE", value_hint = clap::ValueHint::AnyPath)]
     pub on: Option<String>,
     /// The machine at the other end of the network `wire`, by your own ssh: ssh://[USER@]HOST[:PORT] (docs/ssh.md)

@@ -3,12 +3,17 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 
+use vmio_look::{Look, scan};
 use vmio_model::failure::{Exit, Failure};
-use vmio_node::ssh::{Address, Machine, SCHEME};
-use vmio_rig::engine::afar::{Afar, Peer};
+use vmio_model::rules;
+use vmio_node::Local;
+use vmio_node::reach::Machine;
+use vmio_node::ssh::Address;
+use vmio_rig::engine::afar::{Afar, Known, Peer};
 
 use super::Wishes;
-use crate::ssh;
+use crate::report::scan::devices;
+use crate::ways::{self, There, WAYS, Way};
 
 /// Where files are made on another machine where nobody says: on its disk, not in its memory.
 const DIR: &str = "/var/tmp";
@@ -20,19 +25,28 @@ pub struct Reached {
     peer: Option<(Machine, Peer)>,
 }
 
-/// Another machine as `--on` names it, `ssh://[USER@]HOST[:PORT][/DIR]`, with the directory; `None` where it names a place of
-/// this host.
-pub fn named(on: &str) -> Option<Result<(Address, PathBuf), Failure>> {
-    let rest = on.strip_prefix(SCHEME)?;
-    let (host, dir) = rest.split_once('/').map_or((rest, ""), |(host, dir)| (host, dir));
+/// Another machine as `--on` names it.
+struct Named {
+    way: &'static Way,
+    address: String,
+    dir: PathBuf,
+}
+
+/// What `--on` names; `None` where that is a place of this host.
+fn named(on: &str) -> Option<Result<Named, Failure>> {
+    static ALL: [Way; 2] = WAYS;
+    let (way, rest) = ALL.iter().find_map(|way| Some((way, on.strip_prefix(way.scheme)?)))?;
+    let (place, dir) = rest.split_once('/').unwrap_or((rest, ""));
     let dir = if dir.is_empty() { PathBuf::from(DIR) } else { PathBuf::from(format!("/{dir}")) };
-    let address = format!("{SCHEME}{host}").parse().map_err(|why: String| Failure::new(Exit::Usage, why));
-    Some(address.map(|address| (address, dir)))
+    let address = format!("{}{place}", way.scheme);
+    let read = (way.check)(&address)
+        .map_err(|why| Failure::new(Exit::Usage, why).help(format!("{} ({})", way.form, way.page)));
+    Some(read.map(|()| Named { way, address, dir }))
 }
 
 /// Whether `--on` names another machine.
 pub fn is_afar(on: Option<&str>) -> bool {
-    on.is_some_and(|on| on.starts_with(SCHEME))
+    on.is_some_and(|on| WAYS.iter().any(|way| on.starts_with(way.scheme)))
 }
 
 impl Reached {
@@ -40,16 +54,17 @@ impl Reached {
     pub fn by(wishes: &Wishes) -> Result<Self, Failure> {
         let afar = match wishes.on.as_deref().and_then(named).transpose()? {
             None => None,
-            Some((address, dir)) => {
-                let machine = ssh::open(&address)?;
-                let afar = Afar { address: address.to_string(), node: machine.shared(), dir };
+            Some(Named { way, address, dir }) => {
+                let There { machine, guest } = (way.open)(&address)?;
+                let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
+                let afar = Afar { address, node: machine.shared(), dir, known };
                 Some((machine, afar))
             }
         };
         let peer = match &wishes.peer {
             None => None,
             Some(address) => {
-                let machine = ssh::open(address)?;
+                let machine = ways::by_ssh(address)?;
                 let peer = Peer { address: address.to_string(), node: machine.shared(), ends: ends(address)? };
                 Some((machine, peer))
             }
@@ -68,11 +83,29 @@ impl Reached {
     }
 }
 
+/// What a look at this host's guests finds of the one with this UUID; nothing where another host runs it.
+fn known(uuid: &str) -> Known {
+    let local = Local::new();
+    let found = scan::scan(&Look::new(&local)).guests;
+    let Some(guest) = found.into_iter().find(|guest| guest.uuid.as_deref() == Some(uuid)) else {
+        return Known::default();
+    };
+    let settings = devices(&guest).into_iter().map(|device| {
+        let list: Vec<String> = device.settings.iter().map(|s| format!("{} {}", s.name, s.value)).collect();
+        (device.name, list.join(", "))
+    });
+    let findings = rules::findings(&guest.facts())
+        .iter()
+        .map(|finding| format!("{}: {}", finding.subject, finding.title))
+        .collect();
+    Known { settings: settings.filter(|(_, list)| !list.is_empty()).collect(), findings }
+}
+
 /// The addresses of a machine and of this host towards it. What the other machine says of itself is not asked: it could name
 /// anybody.
 fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let failed = |what: String| Failure::new(Exit::Precondition, format!("{address}: {what}"));
-    let name = ssh::host_name(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
+    let name = ways::host_name(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
     let unknown = |e: std::io::Error| {
         failed(format!("there is no address of {name}: {e}")).help("paths lead to it without ssh: it needs one here")
     };
@@ -95,10 +128,11 @@ mod tests {
 
     #[test]
     fn a_place_on_another_machine_is_an_address_with_a_directory() {
-        let told = |on: &str| named(on).map(|read| read.map(|(a, dir)| (a.to_string(), dir.display().to_string())));
+        let told = |on: &str| named(on).map(|read| read.map(|n| (n.address, n.dir.display().to_string())));
         let is = |on: &str| told(on).unwrap().unwrap();
         assert_eq!(is("ssh://root@host:22"), ("ssh://root@host:22".into(), "/var/tmp".into()));
         assert_eq!(is("ssh://host/"), ("ssh://host".into(), "/var/tmp".into()));
+        assert_eq!(is("libvirt://web 1/srv/a"), ("libvirt://web 1".into(), "/srv/a".into()));
         assert_eq!(is("ssh://[fe80::1]:22/srv/a b"), ("ssh://[fe80::1]:22".into(), "/srv/a b".into()));
         assert!(told("/srv").is_none() && told("lvm:vg").is_none());
         assert!(told("ssh://-oProxyCommand=x/srv").unwrap().is_err(), "no option of ssh");

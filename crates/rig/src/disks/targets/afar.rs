@@ -32,20 +32,20 @@ pub fn look(node: &dyn Node, dir: &Path, bytes: u64) -> Result<String, String> {
     let shown = dir.display();
     match node.stat(dir).map_err(|e| e.to_string())? {
         Some(there) if there.is_directory() => {}
-        Some(_) => return Err(format!("{shown} on {} is not a directory: name one, ssh://HOST/DIR", node.name())),
-        None => return Err(format!("{shown} is not there on {}: name a directory, ssh://HOST/DIR", node.name())),
+        Some(_) => return Err(format!("{shown} on {} is not a directory: name one, --on ADDRESS/DIR", node.name())),
+        None => return Err(format!("{shown} is not there on {}: name a directory, --on ADDRESS/DIR", node.name())),
     }
     let all = mounts::own(node.reader()).map_err(|e| e.to_string())?;
     let kind = mounts::holding(&all, dir).map(|mount| mount.filesystem.clone()).unwrap_or_default();
     if IN_MEMORY.contains(&kind.as_str()) {
-        return Err(format!("{shown} on {} is {kind}, which is memory: name another, ssh://HOST/DIR", node.name()));
+        return Err(format!("{shown} on {} is {kind}, which is memory: name another, --on ADDRESS/DIR", node.name()));
     }
     let free = free_bytes(node, dir).map_err(|e| e.to_string())?;
     let needed = with_margin(bytes);
     if free < needed {
         return Err(format!(
             "not enough space in {shown} on {}: {} are needed (20 % to spare included), {} are left; free some, name \
-             another directory, ssh://HOST/DIR, or use a study with a smaller size.target_mib",
+             another directory, --on ADDRESS/DIR, or use a study with a smaller size.target_mib",
             node.name(),
             gib(needed),
             gib(free)

@@ -216,7 +216,7 @@ mod tests {
 
     use vmio_node::fake::{Fake, says};
 
-    use crate::engine::afar::{Afar, Peer};
+    use crate::engine::afar::{Afar, Known, Peer};
 
     use super::*;
 
@@ -314,7 +314,12 @@ mod tests {
     #[test]
     fn what_another_machine_cannot_do_is_told_with_its_name() {
         let ssh = |target: &str, workload: &str| Cell::on("ssh", target, None, workload);
-        let afar = |node: Fake| Afar { address: "ssh://away".into(), node: Arc::new(node), dir: "/srv".into() };
+        let afar = |node: Fake| Afar {
+            address: "ssh://away".into(),
+            node: Arc::new(node),
+            dir: "/srv".into(),
+            known: Known::default(),
+        };
         let told = |cell: &Cell, afar: Option<Afar>| {
             why_not(&cell.lead, &host(), true, &Wishes { afar, ..Wishes::default() }, None)
         };

@@ -64,6 +64,12 @@ pub fn text(plan: &Planned) -> String {
         let below = plan.afar_space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
         row("measures", afar.told().to_string());
         row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display()));
+        for (device, list) in &afar.known.settings {
+            row("", format!("{device}: {list}"));
+        }
+        for finding in &afar.known.findings {
+            row("", format!("vmio scan finds: {finding}"));
+        }
     }
     if let Some(peer) = &plan.peer {
         row("peer", peer.to_string());

@@ -1,0 +1,204 @@
+//! The stream to an agent by way of a guest's agent, which reads and writes files: what goes there is written into a FIFO, what
+//! comes back is read from a spool ([`crate::stream::Spool`]), since an answer that a guest agent reads from a FIFO is lost
+//! where less is in it than was asked for.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::base64;
+use super::virsh::Virsh;
+use crate::reach::{Carrier, END_LIMIT};
+use crate::stream::SPOOL_BYTES;
+
+/// How long is waited between two looks at the spool: from the first, which doubles as long as nothing comes, to the second.
+const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+/// How often is looked whether the agent has ended, where nothing comes.
+const LIFE: Duration = Duration::from_secs(5);
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes that are written at once: in base64 they are an argument of `virsh`, which may have 128 KiB (execve(2)).
+pub const WRITE_BYTES: usize = 90 << 10;
+
+/// What is open in the guest.
+pub struct Ends {
+    /// The FIFO that the agent reads.
+    pub input: i64,
+    /// The directory of the spool.
+    pub spool: String,
+    /// The number of the shell that runs the agent.
+    pub shell: i64,
+}
+
+/// The pump at work, in a thread of its own.
+pub struct Pump {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Option<String>>>,
+}
+
+impl Pump {
+    pub fn start(virsh: Virsh, ends: Ends, stream: UnixStream) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let mut work = Work { virsh, ends, file: None, number: 0, taken: 0 };
+            let why = work.run(&stream, &stopped).err();
+            let _ = stream.shutdown(Shutdown::Both);
+            work.end();
+            why
+        };
+        Ok(Self { stop, thread: Some(thread::Builder::new().name("libvirt's pump".into()).spawn(run)?) })
+    }
+
+    /// Ends it, and says what went wrong where something did.
+    pub fn ended(mut self) -> Option<String> {
+        self.stop.store(true, Ordering::SeqCst);
+        self.thread.take().and_then(|thread| thread.join().ok().flatten())
+    }
+}
+
+impl Carrier for Pump {
+    fn end(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+struct Work {
+    virsh: Virsh,
+    ends: Ends,
+    /// The spool's file that is read.
+    file: Option<i64>,
+    number: u64,
+    /// Bytes read of it.
+    taken: usize,
+}
+
+impl Work {
+    fn run(&mut self, mut stream: &UnixStream, stop: &AtomicBool) -> Result<(), String> {
+        let mut buffer = vec![0; WRITE_BYTES];
+        let (mut wait, mut lived) = (LOOKS[0], Instant::now());
+        while !stop.load(Ordering::SeqCst) {
+            // What is to go there is also what ends the wait.
+            stream.set_read_timeout(Some(wait)).map_err(|e| e.to_string())?;
+            match stream.read(&mut buffer) {
+                Ok(0) => return Ok(()),
+                Ok(n) => {
+                    write(&mut self.virsh, self.ends.input, &buffer[..n])?;
+                    wait = LOOKS[0];
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(e) => return Err(e.to_string()),
+            }
+            let bytes = self.look()?;
+            if bytes.is_empty() {
+                wait = (wait * 2).min(LOOKS[1]);
+            } else {
+                wait = LOOKS[0];
+                stream.write_all(&bytes).map_err(|e| e.to_string())?;
+            }
+            if lived.elapsed() > LIFE {
+                lived = Instant::now();
+                if self.is_over()? {
+                    return Err("the agent in the guest has ended".to_owned());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is new in the spool.
+    fn look(&mut self) -> Result<Vec<u8>, String> {
+        let Some(file) = self.file else {
+            // It is not there before the agent has something to say.
+            self.file = self.open(self.number, "r").ok();
+            return Ok(Vec::new());
+        };
+        let bytes = read(&mut self.virsh, file)?;
+        self.taken += bytes.len();
+        if bytes.is_empty()
+            && self.taken >= SPOOL_BYTES
+            && let Ok(next) = self.open(self.number + 1, "r")
+        {
+            self.close(file);
+            // What has been read takes no memory there any more.
+            if let Ok(emptied) = self.open(self.number, "w") {
+                self.close(emptied);
+            }
+            (self.file, self.number, self.taken) = (Some(next), self.number + 1, 0);
+        }
+        Ok(bytes)
+    }
+
+    fn open(&mut self, number: u64, mode: &str) -> Result<i64, String> {
+        open(&mut self.virsh, &format!("{}/{number}", self.ends.spool), mode)
+    }
+
+    fn close(&mut self, file: i64) {
+        let _ = close(&mut self.virsh, file);
+    }
+
+    fn is_over(&mut self) -> Result<bool, String> {
+        Ok(self.virsh.ask("guest-exec-status", &json!({ "pid": self.ends.shell }))?["exited"] == true)
+    }
+
+    /// The agent ends with its input; the shell takes all away.
+    fn end(&mut self) {
+        self.close(self.ends.input);
+        if let Some(file) = self.file.take() {
+            self.close(file);
+        }
+        let until = Instant::now() + END_LIMIT;
+        let mut wait = LOOKS[0];
+        while !self.is_over().unwrap_or(true) && Instant::now() < until {
+            thread::sleep(wait);
+            wait = (wait * 2).min(LOOKS[1]);
+        }
+    }
+}
+
+fn number(value: &Value) -> Result<i64, String> {
+    value.as_i64().ok_or_else(|| format!("its guest agent answered {value:.100} where a number was asked for"))
+}
+
+/// Opens a file in the guest, without waiting.
+pub fn open(virsh: &mut Virsh, path: &str, mode: &str) -> Result<i64, String> {
+    number(&virsh.ask("guest-file-open", &json!({ "path": path, "mode": mode }))?)
+}
+
+/// Closes one that is open there.
+pub fn close(virsh: &mut Virsh, file: i64) -> Result<(), String> {
+    virsh.ask("guest-file-close", &json!({ "handle": file })).map(|_| ())
+}
+
+/// Writes [`WRITE_BYTES`] at most, and sees that they are there.
+pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), String> {
+    let said = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": base64::encode(bytes) }))?;
+    if number(&said["count"])? != bytes.len() as i64 {
+        return Err(format!("{} of {} bytes were written in the guest", said["count"], bytes.len()));
+    }
+    virsh.ask("guest-file-flush", &json!({ "handle": file })).map(|_| ())
+}
+
+fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, String> {
+    let said = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
+    let bytes = base64::decode(said["buf-b64"].as_str().unwrap_or_default());
+    let bytes = bytes.ok_or("its guest agent answered with what is no base64")?;
+    let fits = bytes.len() <= READ_BYTES && said["count"].as_u64() == Some(bytes.len() as u64);
+    fits.then_some(bytes).ok_or_else(|| "its guest agent gave other bytes than it says".to_owned())
+}

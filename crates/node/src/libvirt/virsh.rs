@@ -1,0 +1,158 @@
+//! The user's own `virsh`, which asks a domain's guest agent (`virsh qemu-agent-command`).
+//!
+//! Short questions go through one `virsh` that stays (some milliseconds each, and next to no time of this host's processors);
+//! long ones are arguments of a `virsh` of their own, since a line of its shell may be cut.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{Exec, Local, Node};
+
+/// How long the guest's agent may take for an answer, in seconds.
+const ANSWER_SECONDS: u32 = 20;
+/// How long `virsh` may take with that.
+const LIMIT: Duration = Duration::from_secs(ANSWER_SECONDS as u64 + 10);
+/// Bytes of one answer at most.
+const MOST_BYTES: usize = 2 << 20;
+/// Longest line for the `virsh` that stays: without readline(3) it reads lines of 1023 bytes.
+const LONGEST_LINE: usize = 1000;
+/// What it says when it waits for a line.
+const PROMPTS: [&str; 2] = ["virsh # ", "virsh > "];
+const MARK: &str = "vmio-asked-";
+
+/// A question's end: an answer, or what `virsh` said.
+pub type Answer = Result<Value, String>;
+
+/// `virsh`, at a domain.
+pub struct Virsh {
+    command: Vec<String>,
+    uuid: String,
+    child: Child,
+    input: UnixStream,
+    heard: Vec<u8>,
+    asked: u64,
+}
+
+/// What a `virsh` of its own says.
+pub fn run(command: &[String], words: &[&str]) -> Result<String, String> {
+    let (program, options) = command.split_first().ok_or("no command for virsh is named")?;
+    let env = [("LC_ALL".to_owned(), "C".to_owned())].into();
+    let exec = Exec { keep_bytes: MOST_BYTES, env, ..Exec::new(program.as_str()) };
+    let exec = exec.args(options.iter().map(String::as_str)).args(["--quiet"]).args(words.iter().copied());
+    let output = Local::new().exec(&exec.limit(LIMIT)).map_err(|e| format!("cannot start {program}: {e}"))?;
+    match output.ok() && !output.truncated {
+        true => Ok(output.out()),
+        false if output.truncated => Err(format!("the answer has more than {MOST_BYTES} bytes")),
+        false => Err(output.err()),
+    }
+}
+
+impl Virsh {
+    /// One that stays, for the domain of this UUID.
+    pub fn start(command: &[String], uuid: &str) -> io::Result<Self> {
+        let (program, options) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let (input, theirs) = UnixStream::pair()?;
+        input.set_write_timeout(Some(LIMIT))?;
+        let own = || theirs.try_clone().map(|stream| Stdio::from(OwnedFd::from(stream)));
+        let child = Command::new(program)
+            .args(options)
+            .arg("--quiet")
+            // Errors stand between the answers.
+            .stdin(own()?)
+            .stdout(own()?)
+            .stderr(own()?)
+            .envs([("LC_ALL", "C"), ("TERM", "dumb")])
+            // A Ctrl-C is vmio's to answer.
+            .process_group(0)
+            .spawn()?;
+        Ok(Self { command: command.to_vec(), uuid: uuid.to_owned(), child, input, heard: Vec::new(), asked: 0 })
+    }
+
+    /// Asks the guest's agent.
+    pub fn ask(&mut self, execute: &str, arguments: &Value) -> Answer {
+        let question = match arguments {
+            Value::Null => json!({ "execute": execute }),
+            _ => json!({ "execute": execute, "arguments": arguments }),
+        };
+        let question = question.to_string();
+        let limit = ANSWER_SECONDS.to_string();
+        if question.len() > LONGEST_LINE - 100 || question.contains(['\'', '\\', '\n']) {
+            let words = ["qemu-agent-command", "--timeout", &limit, &self.uuid, &question];
+            return returned(&run(&self.command, &words)?);
+        }
+        self.asked += 1;
+        let mark = format!("{MARK}{}", self.asked);
+        let lines = format!("qemu-agent-command --timeout {limit} {} '{question}'\necho {mark}\n", self.uuid);
+        self.input.write_all(lines.as_bytes()).map_err(|e| format!("virsh takes no more questions: {e}"))?;
+        let said = self.until(&mark)?;
+        // Its shell may repeat what it was told, behind the prompt.
+        said.lines()
+            .map(bare)
+            .find_map(|line| {
+                let failed = line.strip_prefix("error:").map(|why| Err(why.trim().to_owned()));
+                failed.or_else(|| line.starts_with("{\"return\"").then(|| returned(line)))
+            })
+            .unwrap_or_else(|| Err("virsh gave no answer".to_owned()))
+    }
+
+    /// What it says until a line begins with the mark.
+    fn until(&mut self, mark: &str) -> Result<String, String> {
+        let until = Instant::now() + LIMIT;
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let said = String::from_utf8_lossy(&self.heard);
+            let mut at = 0;
+            for line in said.split_inclusive('\n') {
+                if bare(line).starts_with(mark) {
+                    let answer = said[..at].to_owned();
+                    self.heard.clear();
+                    return Ok(answer);
+                }
+                at += line.len();
+            }
+            if self.heard.len() > MOST_BYTES {
+                return Err(format!("virsh said {MOST_BYTES} bytes and not that it had done as it was told"));
+            }
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.input.set_read_timeout(Some(left)).map_err(|e| e.to_string())?;
+            match self.input.read(&mut buffer) {
+                Ok(0) => {
+                    let said = String::from_utf8_lossy(&self.heard).into_owned();
+                    return Err(format!("virsh ended: {}", said.trim()));
+                }
+                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Err(format!("virsh gave no answer within {} s", LIMIT.as_secs())),
+            }
+        }
+    }
+}
+
+impl Drop for Virsh {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line without the prompts before it.
+fn bare(mut line: &str) -> &str {
+    while let Some(rest) = PROMPTS.iter().find_map(|prompt| line.strip_prefix(prompt)) {
+        line = rest;
+    }
+    line
+}
+
+fn returned(answer: &str) -> Answer {
+    let mut answer: Value = serde_json::from_str(answer).map_err(|e| format!("an answer that is no JSON: {e}"))?;
+    match answer.get_mut("return") {
+        Some(value) => Ok(value.take()),
+        None => Err("an answer without a value".to_owned()),
+    }
+}

@@ -1,0 +1,130 @@
+//! Machines that exist already: the ways to them, what the command line says of them, and how their errors are told.
+
+use std::env::consts::ARCH;
+
+use vmio_model::failure::{Exit, Failure};
+use vmio_node::reach::{Error, Machine, Program};
+use vmio_node::{Local, libvirt, ssh};
+use vmio_rig::ours::AGENT;
+
+use crate::term;
+
+/// A way to a machine.
+pub struct Way {
+    /// What its addresses begin with.
+    pub scheme: &'static str,
+    /// How they are written.
+    pub form: &'static str,
+    /// The page that is about it.
+    pub page: &'static str,
+    /// Whether this is one.
+    pub check: fn(&str) -> Result<(), String>,
+    /// Goes there, and says what is done there.
+    pub open: fn(&str) -> Result<There, Failure>,
+}
+
+/// Every way.
+pub const WAYS: [Way; 2] = [
+    Way {
+        scheme: ssh::SCHEME,
+        form: "ssh://[USER@]HOST[:PORT][/DIR]",
+        page: "docs/ssh.md",
+        check: |text| text.parse::<ssh::Address>().map(|_| ()),
+        open: |text| Ok(There { machine: by_ssh(&read(text)?)?, guest: None }),
+    },
+    Way {
+        scheme: libvirt::SCHEME,
+        form: "libvirt://DOMAIN[/DIR]",
+        page: "docs/libvirt.md",
+        check: |text| text.parse::<libvirt::Domain>().map(|_| ()),
+        open: |text| {
+            let domain = read(text)?;
+            let opened = libvirt::open(&command(VIRSH), &domain, &agents(text)?);
+            let libvirt::Guest { machine, uuid } = opened.map_err(|e| told(&e))?;
+            Ok(There { machine: noted(text, machine), guest: Some(uuid) })
+        },
+    },
+];
+
+/// A machine with an agent on it.
+pub struct There {
+    /// The machine.
+    pub machine: Machine,
+    /// Its UUID, where it is a guest.
+    pub guest: Option<String>,
+}
+
+/// A variable that has the command to go there by, with its options, and the command where it is not set.
+type Variable = (&'static str, &'static str);
+const SSH: Variable = ("VMIO_SSH", "ssh");
+const VIRSH: Variable = ("VMIO_VIRSH", "virsh");
+
+/// Goes to a machine by `ssh`, and says what is done there.
+pub fn by_ssh(address: &ssh::Address) -> Result<Machine, Failure> {
+    let text = address.to_string();
+    ssh::open(&command(SSH), address, &agents(&text)?).map(|machine| noted(&text, machine)).map_err(|e| told(&e))
+}
+
+/// The name or IP address of the host behind an address, by the user's own configuration.
+pub fn host_name(address: &ssh::Address) -> std::io::Result<String> {
+    ssh::host_name(&command(SSH), address)
+}
+
+fn read<T: std::str::FromStr<Err = String>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|why: String| Failure::new(Exit::Usage, why))
+}
+
+fn told(e: &Error) -> Failure {
+    Failure::new(Exit::Precondition, e.to_string()).help(&e.help)
+}
+
+/// The agents that may be sent.
+fn agents(address: &str) -> Result<[Program; 1], Failure> {
+    let agent = AGENT.find(&Local::new()).map_err(|tried| {
+        let tried: Vec<String> = tried.iter().map(|path| path.display().to_string()).collect();
+        Failure::new(
+            Exit::Precondition,
+            format!("there is no vmio-agent to send to {address}: none of {}", tried.join(", ")),
+        )
+        .help("make agent (a package has it in /usr/lib/vmio)")
+    })?;
+    Ok([Program { machine: ARCH.to_owned(), file: agent }])
+}
+
+fn noted(address: &str, machine: Machine) -> Machine {
+    let (place, in_memory) = machine.place();
+    let from = if in_memory { "from memory" } else { "from a disk, since no memory there takes programs" };
+    term::note(&format!("{address}: vmio-agent runs there {from} ({}) and is gone afterwards", place.display()));
+    machine
+}
+
+fn command((variable, usual): Variable) -> Vec<String> {
+    let words = std::env::var(variable).unwrap_or_default();
+    let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() { vec![usual.to_owned()] } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What each way has to keep.
+    #[test]
+    fn every_way_reads_its_own_addresses_and_no_options() {
+        for way in WAYS {
+            let Way { scheme, form, page, check, open } = way;
+            assert!(form.starts_with(scheme) && form.ends_with("[/DIR]") && scheme.ends_with("://"), "{form}");
+            assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page).is_file(), "{page}");
+            check(&format!("{scheme}web1")).unwrap();
+            let others =
+                WAYS.iter().filter(|other| other.scheme != scheme).map(|other| format!("{}web1", other.scheme));
+            for wrong in
+                others.chain(["".into(), "web1".into(), format!("{scheme}-x"), format!("{scheme}a\nb"), scheme.into()])
+            {
+                assert!(check(&wrong).is_err(), "{scheme} takes {wrong:?}");
+                assert_eq!(open(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Libvirt domains in use: a real libvirtd with a guest in which Debian's qemu-guest-agent runs, on its port.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use vmio_node::libvirt::{self, Domain};
+use vmio_node::reach::{Machine, Program};
+use vmio_node::{Exec, Local, Node, Process, Reader, Remote};
+use vmio_rig::image::Image;
+use vmio_rig::ours::AGENT;
+
+use crate::help::bed::Bed;
+use crate::help::schema::fits;
+
+/// Said to the test's own child, which is in the namespaces.
+const INSIDE: &str = "VMIO_TEST_LIBVIRT_IN";
+const LOG: &str = "/var/log/libvirt/libvirtd.log";
+/// As root in a container without control groups and security drivers.
+const QEMU_CONF: &str = include_str!("../../look/tests/fixtures/qemu.conf");
+const MOUNTS: &str = r#"set -e
+mount -t tmpfs none /srv
+mkdir /srv/etc
+cp -a /etc/. /srv/etc
+mount --bind /srv/etc /etc
+for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
+grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
+ip link set lo up
+"#;
+/// What the shell in the guest needs; vmio's own image has a shell, dd and fio.
+const PROGRAMS: [&str; 10] = ["uname", "mktemp", "chmod", "rm", "wc", "mkdir", "mkfifo", "sleep", "df", "mount"];
+
+fn run(program: &str, args: &[&str]) -> String {
+    let output = Local::new().exec(&Exec::new(program).args(args.iter().copied())).unwrap();
+    let log = fs::read_to_string(LOG).unwrap_or_default();
+    assert!(output.ok(), "{program} {args:?}: {}\n{log}", output.err());
+    output.out()
+}
+
+fn until<T>(what: &str, mut is: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(120);
+    loop {
+        if let Some(found) = is() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}: not within 120 s");
+        sleep(Duration::from_millis(50));
+    }
+}
+
+/// The system's, or the one that scripts/root-tests has unpacked.
+fn guest_agent() -> PathBuf {
+    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qemu-ga/usr/sbin/qemu-ga");
+    let all = [PathBuf::from("/usr/sbin/qemu-ga"), unpacked];
+    all.into_iter().find(|path| path.exists()).expect("no qemu-ga: scripts/root-tests gets one")
+}
+
+/// libvirtd, a guest with an agent, and a way into the guest that is the test's own.
+struct Host {
+    daemon: Child,
+    /// Through a port of vmio's own.
+    inside: Remote,
+    /// The guest's agent, while it runs.
+    agent: Option<Box<dyn Process>>,
+    _files: tempfile::TempDir,
+}
+
+impl Host {
+    fn start(bed: &Bed) -> Host {
+        run("sh", &["-c", MOUNTS]);
+        fs::write("/etc/libvirt/qemu.conf", QEMU_CONF).unwrap();
+        let conf = format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LOG}\"\n");
+        fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
+        let daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
+        until("libvirtd", || Path::new("/run/libvirt/libvirt-sock").exists().then_some(()));
+        let files = tempfile::Builder::new().prefix("libvirt").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let image = Image::load_or_build(&Local::new(), &bed.state(), &|_| {}).unwrap();
+        let at = |name: &str| files.path().join(name).display().to_string();
+        fs::write(at("initrd"), image.initramfs(&[]).unwrap()).unwrap();
+        disk(&files.path().join("own"), &at("disk"));
+        let libmount = libraries("/usr/bin/mount").into_iter().find(|path| path.contains("libmount")).unwrap();
+        let domain = DOMAIN
+            .replace("{kernel}", &image.kernel().display().to_string())
+            .replace("{tools}", &image.tools().display().to_string())
+            .replace("{initrd}", &at("initrd"))
+            .replace("{disk}", &at("disk"))
+            .replace("{port}", &at("port"));
+        let virsh = |name: &str, text: &str, verb: &str| {
+            fs::write(at(name), text).unwrap();
+            run("virsh", &["--quiet", verb, &at(name)]);
+        };
+        virsh("shop.xml", &domain, "create");
+        // They start no system, and whether they have an agent is told all the same.
+        for (name, channel, verb) in [("deaf", "", "create"), ("mute", CHANNEL, "create"), ("off", CHANNEL, "define")] {
+            virsh(name, &OTHER.replace("{name}", name).replace("{channel}", channel), verb);
+        }
+        let stream = until("the guest's port", || UnixStream::connect(at("port")).ok());
+        let halves = (Box::new(stream.try_clone().unwrap()) as Box<_>, Box::new(stream) as Box<_>);
+        let inside = Remote::connect("inside", halves, Duration::from_secs(120)).unwrap();
+        let put = |from: &str, to: &str| inside.put(Path::new(from), Path::new(to), Some(0o755)).unwrap();
+        put("/usr/bin/mkdir", "/tmp/mkdir");
+        put("/usr/bin/mount", "/tmp/mount");
+        put(&libmount, "/tmp/libmount.so.1");
+        let script = "/tmp/mkdir /srv && LD_LIBRARY_PATH=/tmp /tmp/mount -t ext4 /dev/vdb /srv";
+        let output = inside.exec(&Exec::new("/bin/sh").args(["-c", script])).unwrap();
+        assert!(output.ok(), "{}", output.err());
+        let mut host = Host { daemon, inside, agent: None, _files: files };
+        host.agent("");
+        host
+    }
+
+    /// Begins the guest's agent anew, with these options.
+    fn agent(&mut self, options: &str) {
+        drop(self.agent.take());
+        let script = format!(
+            "LD_LIBRARY_PATH=/srv/own/lib PATH=/srv/own/bin:/bin:/sbin exec /srv/own/bin/qemu-ga -m virtio-serial \
+             -p /dev/virtio-ports/org.qemu.guest_agent.0 -t /run {options}"
+        );
+        self.agent = Some(self.inside.spawn(&Exec::new("/bin/sh").args(["-c", &script])).unwrap());
+        let ping = ["--quiet", "qemu-agent-command", "shop", "{\"execute\":\"guest-ping\"}"];
+        until("the guest's agent", || {
+            Command::new("virsh").args(ping).output().unwrap().status.success().then_some(())
+        });
+    }
+
+    fn open(&self) -> Machine {
+        let domain: Domain = "libvirt://shop".parse().unwrap();
+        let agents = [Program { machine: std::env::consts::ARCH.into(), file: AGENT.find(&Local::new()).unwrap() }];
+        libvirt::open(&["virsh".to_owned()], &domain, &agents).unwrap().machine
+    }
+
+    /// Directories of agents in the guest's memory.
+    fn left(&self) -> Vec<String> {
+        self.inside.list(Path::new("/run")).unwrap().into_iter().filter(|name| name.starts_with("vmio.")).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for name in ["shop", "deaf", "mute"] {
+            let _ = Command::new("virsh").args(["--quiet", "destroy", name]).status();
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// The files of the libraries that a program needs.
+fn libraries(program: &str) -> Vec<String> {
+    let said = run("ldd", &[program]);
+    said.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned).collect()
+}
+
+/// A disk with the guest's agent, what its shell needs, and room to measure.
+fn disk(dir: &Path, image: &str) {
+    for name in ["own/bin", "own/lib", "there"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
+    let agent = guest_agent().display().to_string();
+    let programs = PROGRAMS.map(|name| format!("/usr/bin/{name}"));
+    for program in programs.iter().chain([&agent]) {
+        let name = |path: &str| Path::new(path).file_name().unwrap().to_owned();
+        fs::copy(program, dir.join("own/bin").join(name(program))).unwrap();
+        for library in libraries(program).iter().filter(|path| !path.contains("ld-linux")) {
+            fs::copy(library, dir.join("own/lib").join(name(library))).unwrap();
+        }
+    }
+    fs::File::create(image).unwrap().set_len(1 << 30).unwrap();
+    run("mkfs.ext4", &["-q", "-F", "-d", &dir.display().to_string(), image]);
+}
+
+const CHANNEL: &str = "<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>";
+const DOMAIN: &str = "<domain type='qemu'><name>shop</name><memory unit='MiB'>384</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd>
+<cmdline>quiet console=ttyS0</cmdline></os><cpu mode='maximum'/>
+<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>
+<disk type='file' device='disk'><driver name='qemu' type='raw'/><source file='{tools}'/><target dev='vda' bus='virtio'/>
+<readonly/><serial>vmio-tools</serial></disk>
+<disk type='file' device='disk'><driver name='qemu' type='raw' cache='writeback'/><source file='{disk}'/>
+<target dev='vdb' bus='virtio'/></disk>
+<channel type='unix'><source mode='bind' path='{port}'/><target type='virtio' name='vmio.0'/></channel>
+<channel type='unix'><target type='virtio' name='org.qemu.guest_agent.0'/></channel>
+<memballoon model='none'/></devices></domain>";
+const OTHER: &str = "<domain type='qemu'><name>{name}</name><memory unit='MiB'>32</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type><boot dev='hd'/></os>
+<devices><emulator>/usr/bin/qemu-system-x86_64</emulator>{channel}<memballoon model='none'/></devices></domain>";
+
+/// A study of few and short cells.
+const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 192 }\n\
+    size = { target_mib = 384 }\n\
+    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 0.5, max_minutes = 3.0, \
+    max_gib_written = 20.0 }\n\
+    [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
+    workloads = [\"rand-read-1\"]\n";
+
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_libvirt_domain_in_use_is_measured_through_its_guest_agent() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    // With its first process the whole namespace ends, and all file systems that only it had.
+    let status = Command::new("unshare")
+        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
+        // A shell as the first process buries those whose parents are gone, as libvirt expects.
+        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--ignored", "a_libvirt_domain_in_use_is_measured_through_its_guest_agent", "--nocapture"])
+        .env(INSIDE, "1")
+        .status();
+    assert!(status.expect("unshare (util-linux) is installed").success());
+}
+
+fn inside() {
+    let bed = Bed::with_image();
+    let mut host = Host::start(&bed);
+    what_is_done_there_is_undone(&host);
+    it_is_measured(&host, &bed);
+    what_cannot_be_says_why(&mut host, &bed);
+    // Its kernel is of the bed.
+    drop(host);
+    bed.is_clean();
+}
+
+fn what_is_done_there_is_undone(host: &Host) {
+    let made = Path::new("/srv/there/made");
+    let is_there = || host.inside.stat(made).unwrap().is_some();
+    let begun = Instant::now();
+    let machine = host.open();
+    eprintln!("  reached in {:.1} s", begun.elapsed().as_secs_f64());
+    let node = machine.node();
+    assert!(machine.place().1 && machine.place().0.starts_with("/run"), "{:?}", machine.place());
+    // More than a piece of what is carried, both ways.
+    let bytes: Vec<u8> = (0..3 << 19).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let begun = Instant::now();
+    node.write(made, &bytes, None).unwrap();
+    let there = begun.elapsed().as_secs_f64();
+    assert_eq!(node.read(made).unwrap(), bytes);
+    eprintln!("  1.5 MiB there in {there:.1} s, back in {:.1} s", begun.elapsed().as_secs_f64() - there);
+    let begun = Instant::now();
+    (0..20).for_each(|_| assert!(node.clock_seconds().is_ok()));
+    eprintln!("  a question takes {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0 / 20.0);
+    assert!(is_there());
+    drop(machine);
+    assert!(!is_there(), "what was made is gone");
+    assert_eq!(host.left(), Vec::<String>::new());
+    // An agent that is killed is begun once more to undo it.
+    let machine = host.open();
+    machine.node().write(made, b"here", None).unwrap();
+    let place = machine.place().0.join("vmio-agent");
+    let kill = "for p in /proc/[0-9]*; do [ \"$p/exe\" -ef \"$0\" ] && kill -9 ${p#/proc/}; done; :";
+    let shell = Exec::new("/bin/sh").args(["-c", kill, &place.display().to_string()]);
+    assert!(host.inside.exec(&shell).unwrap().ok());
+    until("it is undone by another", || (!is_there() && host.left().is_empty()).then_some(()));
+    until("that is noticed here", || machine.node().clock_seconds().is_err().then_some(()));
+}
+
+fn it_is_measured(host: &Host, bed: &Bed) {
+    let dir = tempfile::tempdir_in("/srv").unwrap();
+    let study = dir.path().join("away.toml");
+    fs::write(&study, STUDY).unwrap();
+    let run = |on: &str, more: &[&str]| {
+        let mut command = bed.command(&["study", "run", &study.display().to_string(), "--yes", "--on", on]);
+        command.args(more);
+        bed.finish(&mut command)
+    };
+    let done = run("libvirt://shop/srv/there", &["--json"]).with(0);
+    fits("tax", &done.out);
+    assert!(done.err.contains("vmio-agent runs there from memory"), "{}", done.err);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    let afar = &said["environment"]["afar"];
+    assert_eq!(afar["address"], "libvirt://shop");
+    assert_eq!(said["cells"].as_array().unwrap().len(), 1, "{}", done.out);
+    // What this host finds of it.
+    let disk = afar["settings"]["disk vdb"].as_str().unwrap();
+    assert!(disk.contains("driver virtio-blk") && disk.contains("cache writeback"), "{afar}");
+    let findings = afar["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding.as_str().unwrap().contains("disk vdb")), "{afar}");
+    assert_eq!(host.inside.list(Path::new("/srv/there")).unwrap(), Vec::<String>::new(), "its file is gone");
+    assert_eq!(host.left(), Vec::<String>::new());
+    run("libvirt://shop/srv/nowhere", &[]).with(3).says(&["/srv/nowhere is not there on libvirt://shop"]);
+}
+
+fn what_cannot_be_says_why(host: &mut Host, bed: &Bed) {
+    let tax = |on: &str, code: i32| bed.vmio(&["tax", "--dry-run", "--on", on]).with(code);
+    tax("libvirt://", 2).says(&["no address like libvirt://web1"]);
+    tax("libvirt://nosuch", 3).says(&["failed to get domain", "virsh list --all"]);
+    tax("libvirt://off", 3).says(&["domain is not running: it is shut off", "virsh start off"]);
+    tax("libvirt://deaf", 3).says(&["guest agent is not configured", "org.qemu.guest_agent.0"]);
+    tax("libvirt://mute", 3).says(&["agent is not connected", "apt install qemu-guest-agent"]);
+    host.agent("-b guest-exec");
+    tax("libvirt://shop", 3).says(&["guest-exec", "has been disabled there", "/etc/qemu/qemu-ga.conf"]);
+    let mut none = bed.command(&["tax", "--dry-run", "--on", "libvirt://shop"]);
+    bed.finish(none.env("VMIO_VIRSH", "no-such-virsh")).with(3).says(&["no-such-virsh", "libvirt-clients"]);
+}
