@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::cell::Nic;
+use vmio_model::cell::{Arch, Nic};
 use vmio_node::linux::net::Interfaces;
 
 use crate::disks::drivers::Device;
@@ -13,9 +13,11 @@ mod e1000;
 mod e1000e;
 mod rtl8139;
 mod virtio_net;
+mod virtio_net_mmio;
 
 /// All devices, in the order in which they are shown.
-pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet];
+pub const ALL: &[&dyn NicModel] =
+    &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet, &virtio_net_mmio::VirtioNetMmio];
 
 /// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
 const MOST_QUEUES: u32 = 256;
@@ -68,6 +70,14 @@ pub trait NicModel: Sync {
     fn is_virtio(&self) -> bool {
         false
     }
+    /// The processors of guests that can have it.
+    fn arches(&self) -> &'static [Arch] {
+        &Arch::ALL
+    }
+    /// Whether it is on the PCI bus: there it has an address, and an interrupt for each queue.
+    fn is_on_pci(&self) -> bool {
+        true
+    }
 
     /// Whether this set-up can be had, else why not.
     ///
@@ -114,7 +124,7 @@ pub trait NicModel: Sync {
         };
         match asked.queues.filter(|n| *n > 1) {
             // One vector for each direction of a queue, one for the configuration and one for control.
-            Some(n) => device.with("mq", true).with("vectors", 2 * n + 2),
+            Some(n) => device.with("mq", true).maybe("vectors", self.is_on_pci().then_some(2 * n + 2)),
             None => device,
         }
     }
