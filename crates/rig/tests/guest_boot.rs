@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
-use vmio_model::cell::{Aio, Cache};
+use vmio_model::cell::{Aio, Arch, Cache};
 use vmio_model::result::Accel;
 use vmio_node::Exec;
 use vmio_node::linux::process;

@@ -9,8 +9,7 @@ use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::tools::Tools;
-use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, unpack};
-use crate::ours::{self, AGENT};
+use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, own, unpack};
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 3;
@@ -49,7 +48,7 @@ impl Recipe<'_> {
         fs::create_dir_all(&images).map_err(file_error("make", &images))?;
         remove_leftovers(&images);
         let scratch = Scratch::new(&images)?;
-        let agent = agent(node, self.arch)?;
+        let agent = own::agent(node, self.arch)?;
 
         let base = match self.kernel {
             Some(wanted) => {
@@ -234,32 +233,6 @@ fn startable(node: &dyn Node, bzimage: &[u8], scratch: &Path, what: &Path) -> Re
     if elf::boots_by_pvh(&elf) { Ok(elf) } else { Err(refuse("it is built without CONFIG_PVH")) }
 }
 
-/// The agent, checked that it can be the first process of a guest, where there is no library yet.
-fn agent(node: &dyn Node, arch: Arch) -> Result<Vec<u8>> {
-    let path = own(node, AGENT, arch)?;
-    read_static(&path, arch)
-}
-
-/// Where a program of vmio's own is for a processor.
-pub(super) fn own(node: &dyn Node, own: ours::Own, arch: Arch) -> Result<PathBuf> {
-    own.find_for(arch, node.reader()).map_err(|tried| Error::NoAgent {
-        name: own.name,
-        arch,
-        variable: own.variable_for(arch),
-        tried: tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
-    })
-}
-
-/// A static program for a processor.
-pub(super) fn read_static(path: &Path, arch: Arch) -> Result<Vec<u8>> {
-    let program = fs::read(path).map_err(file_error("read", path))?;
-    if let Some(is) = elf::arch(&program).filter(|is| *is != arch) {
-        let mend = format!("build it with `{}`", ours::make(arch));
-        return Err(Error::WrongArch { path: path.into(), is, wanted: arch, mend });
-    }
-    if elf::is_static(&program) { Ok(program) } else { Err(Error::AgentNotStatic { path: path.into(), arch }) }
-}
-
 fn host_release(node: &dyn Node) -> Result<String> {
     Ok(system::release(node.reader())?)
 }
@@ -331,24 +304,6 @@ pub(crate) fn run(node: &dyn Node, cmd: &Exec) -> Result<String> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_not_static_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = dir.path().join("agent");
-        fs::write(&script, "#!/bin/sh\n").unwrap();
-        let said = |arch: Arch| read_static(&script, arch).unwrap_err().to_string();
-        assert!(said(Arch::X86_64).contains("static") && said(Arch::X86_64).contains("`make agent`"));
-        assert!(said(Arch::Aarch64).contains("`make agent-arm64`"));
-    }
-
-    /// The running program is one of this host, whatever that is.
-    #[test]
-    fn a_program_for_another_processor_is_no_init() {
-        let own = std::env::current_exe().unwrap();
-        let said = read_static(&own, Arch::Aarch64).unwrap_err().to_string();
-        assert!(said.contains("is for x86_64, and the guest's processor is aarch64: build it"), "{said}");
-    }
 
     #[test]
     fn digest_is_the_published_function() {

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
-use super::build::{fnv1a, own, read_static};
+use super::build::fnv1a;
+use super::own;
 use super::packages::{Packages, Wanted};
 use super::tools::{Tools, place_of, write_disk};
 use super::{Error, Progress, Result, elf, file_error};
@@ -75,8 +76,8 @@ impl Foreign {
         }
         let mut ours = BTreeMap::new();
         for program in ours::of_workloads() {
-            let path = own(node, program, arch)?;
-            read_static(&path, arch)?;
+            let path = own::path(node, program, arch)?;
+            own::read_static(&path, arch)?;
             let version = format!("{} {} ({arch})", program.name, env!("CARGO_PKG_VERSION"));
             tools.programs.insert(program.name.to_owned(), version);
             ours.insert(program.name, path);

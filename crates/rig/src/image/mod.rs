@@ -15,6 +15,7 @@ mod error;
 mod foreign;
 mod kernel;
 mod modules;
+mod own;
 pub(crate) mod packages;
 pub(crate) mod tools;
 mod unpack;

@@ -47,6 +47,11 @@ pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, Strin
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
+/// Those that guests of a processor can have.
+pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn NicModel> {
+    ALL.iter().copied().filter(move |nic| nic.arches().contains(&arch))
+}
+
 /// The device of that name.
 pub fn find(name: &str) -> Option<&'static dyn NicModel> {
     ALL.iter().copied().find(|n| n.name() == name)
@@ -88,6 +93,12 @@ pub trait NicModel: Sync {
         if !self.is_virtio() && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
             let drop = "drop `vhost`, `queues` and `ring`, or use virtio-net";
             return Err(format!("{name} has no vhost, one queue and a ring of its own: {drop}"));
+        }
+        if !self.is_on_pci() && asked.vhost {
+            return Err(format!(
+                "vmio gives {name} no vhost: it has no doorbell that the host's kernel hears when QEMU \
+                                emulates; drop `vhost` or use virtio-net"
+            ));
         }
         if let Some(ring) = asked.ring.filter(|ring| !RINGS.contains(ring)) {
             return Err(format!("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}"));
@@ -153,11 +164,16 @@ mod tests {
             assert!(nic.fits(&ring(300)).is_err() && nic.fits(&ring(2048)).is_err(), "{name}");
             assert!(nic.device(&ring(512), "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
             assert!((1500..=65_535).contains(&nic.most_mtu_bytes()), "{name}");
-            let carried = nic.guest_modules().iter().all(|module| crate::image::DEVICE_MODULES.contains(module));
+            let carried =
+                nic.guest_modules().iter().all(|module| crate::image::device_modules(nic.arches()[0]).contains(module));
             assert!(carried, "{name}: an image has no such module");
             let device = nic.device(&many, "net0", "path0", "52:54:00:00:00:01");
             assert_eq!(device.model(), nic.model());
-            assert!(device.to_string().contains("netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10"));
+            let vectors = if nic.is_on_pci() { ",vectors=10" } else { "" };
+            let told = format!("netdev=path0,mac=52:54:00:00:00:01,mq=on{vectors}");
+            assert!(device.to_string().ends_with(&told), "{device}");
+            let vhost = Nic { vhost: true, ..Nic::new(name) };
+            assert_eq!(nic.fits(&vhost).is_ok(), nic.is_virtio() && nic.is_on_pci(), "{name}");
             assert_eq!(find(name).map(NicModel::name), Some(name));
 
             let queue = |n: u32| format!("/sys/class/net/eth0/queues/tx-{n}/tx_timeout");

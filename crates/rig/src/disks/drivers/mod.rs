@@ -223,6 +223,11 @@ impl DeviceArgs {
     }
 }
 
+/// Those that guests of a processor can have.
+pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn Driver> {
+    ALL.iter().copied().filter(move |driver| driver.arches().contains(&arch))
+}
+
 /// The driver of that name.
 pub fn find(name: &str) -> Option<&'static dyn Driver> {
     ALL.iter().copied().find(|d| d.name() == name)

@@ -33,8 +33,8 @@ struct Remembered {
 /// KVM when a guest really answers with it, else TCG; with the reason.
 pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     let tcg = |reason: String| Accelerator { accel: Accel::Tcg, reason };
-    if !image.arch.is_own() {
-        return Ok(tcg(format!("software emulation: the guest's processor is {}, not this host's", image.arch)));
+    if let Some(emulated) = emulated(image.arch) {
+        return Ok(emulated);
     }
     if ctx.node.stat(Path::new(DEVICE))?.is_none() {
         return Ok(tcg(format!("software emulation: {DEVICE} does not exist")));
@@ -80,6 +80,12 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     fs::create_dir_all(ctx.state_dir).map_err(file_error("make", ctx.state_dir))?;
     remember(&file, Remembered { host, accelerator: accelerator.clone() })?;
     Ok(accelerator)
+}
+
+/// What runs guests of another processor than the host's, whatever the host has; `None` of its own.
+pub fn emulated(arch: Arch) -> Option<Accelerator> {
+    let reason = format!("software emulation: the guest's processor is {arch}, not this host's");
+    (!arch.is_own()).then_some(Accelerator { accel: Accel::Tcg, reason })
 }
 
 /// Why guests have no KVM here, as far as that is known without booting one.

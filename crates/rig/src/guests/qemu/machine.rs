@@ -88,9 +88,66 @@ pub fn why_not(actor: &Actor) -> Option<String> {
     if let Some(driver) = actor.attachment().and_then(|asked| drivers::find(&asked.driver))
         && !driver.arches().contains(&arch)
     {
-        let there = drivers::ALL.iter().filter(|d| d.arches().contains(&arch)).map(|d| d.name());
-        return lacks(driver.name(), there.collect());
+        return lacks(driver.name(), drivers::of(arch).map(|d| d.name()).collect());
     }
     let nic = actor.nic().and_then(|nic| nics::find(&nic.model)).filter(|nic| !nic.arches().contains(&arch))?;
-    lacks(nic.name(), nics::ALL.iter().filter(|n| n.arches().contains(&arch)).map(|n| n.name()).collect())
+    lacks(nic.name(), nics::of(arch).map(|n| n.name()).collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use vmio_model::cell::{Aio, Attachment, Cache, Cell, Nic, Shape, Side, Subject};
+    use vmio_node::Fake;
+
+    use super::*;
+    use crate::guests::find;
+
+    fn side(arch: Arch) -> Side {
+        Side { shape: Shape { arch, ..Shape::default() }, ..Side::of("qemu") }
+    }
+
+    /// Each device is had by guests of the processors that it names, and refused to others with what they have.
+    #[test]
+    fn a_device_that_a_processor_does_not_have_is_refused() {
+        for arch in Arch::ALL {
+            for driver in drivers::ALL {
+                let attachment = Attachment::new(driver.name(), Cache::None, Aio::Native);
+                let subject = Subject::Disk { target: "sparse".into(), attachment: Some(attachment) };
+                let said = why_not(&Cell::of(side(arch), subject, "seq-read").lead);
+                assert_eq!(said.is_none(), driver.arches().contains(&arch), "{arch}: {said:?}");
+            }
+            for nic in nics::ALL {
+                let nic_asked = Some(Nic::new(nic.name()));
+                let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: nic_asked };
+                let said = why_not(&Cell::of(side(arch), subject, "iperf3-tcp").lead);
+                assert_eq!(said.is_none(), nic.arches().contains(&arch), "{arch}: {said:?}");
+            }
+            assert!(drivers::of(arch).next().is_some() && nics::of(arch).next().is_some(), "{arch}");
+        }
+        let mmio = Attachment::new("virtio-blk-mmio", Cache::None, Aio::Native);
+        let said = why_not(&Cell::on("qemu", "sparse", Some(mmio), "seq-read").lead).unwrap();
+        assert!(said.contains("x86_64 (machine q35) has no virtio-blk-mmio: use lsi53c895a"), "{said}");
+    }
+
+    #[test]
+    fn a_host_without_the_emulator_or_the_agent_is_told_what_to_do() {
+        let entry = find("qemu").unwrap();
+        let of = |arch: Arch| entry.requirements_of(&side(arch).shape);
+        assert_eq!(of(Arch::X86_64)[0].name, entry.requirements()[0].name);
+        let unmet = |host: &Fake| {
+            let all = of(Arch::Aarch64).iter().filter_map(|r| Some((r.name, (r.check)(host).err()?)));
+            all.map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>()
+        };
+        let both = unmet(&Fake::new("bare").installed("qemu-system-x86_64"));
+        assert!(both[0].contains("none of qemu-system-aarch64 in PATH"), "{both:?}");
+        assert!(both[1].contains("/usr/lib/vmio/aarch64/vmio-agent"), "{both:?}");
+        let able = Fake::new("able").installed("qemu-system-aarch64").file("/usr/lib/vmio/aarch64/vmio-agent", "x");
+        assert_eq!(unmet(&able), Vec::<String>::new());
+        // Each says a machine of its own, and a machine of another processor is refused.
+        let shape = |machine: &str| Shape { machine: Some(machine.into()), ..side(Arch::Aarch64).shape };
+        assert_eq!(entry.fits(&shape("virt"), &able), Ok(()));
+        let said = entry.fits(&shape("q35"), &able).unwrap_err();
+        assert!(said.contains("guests of aarch64 under QEMU have the machine virt, not q35"), "{said}");
+    }
 }

@@ -30,7 +30,7 @@ use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
-pub use accel::{NoKvm, known as known_accelerator};
+pub use accel::{NoKvm, emulated, known as known_accelerator};
 pub use machine::AARCH64;
 
 /// Why no guest of this host's QEMU can have the disk or network device of this cell, if it cannot.
