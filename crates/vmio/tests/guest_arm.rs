@@ -58,7 +58,8 @@ fn absolute(bed: &Bed) -> Run {
     let json = bed.vmio(&["runs", "show", "--json"]).with(0).out;
     fits("tax", &json);
     let summary: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&summary["shares"], &summary["scores"]), (&serde_json::json!([]), &serde_json::json!([])));
+    assert_eq!(summary["shares"], serde_json::json!([]));
+    assert!(summary["scores"].is_null(), "{summary:#}");
     assert!(summary["headline"].is_null() && summary["emulated"] == true, "{summary:#}");
     run
 }
@@ -67,7 +68,8 @@ fn absolute(bed: &Bed) -> Run {
 #[ignore = "guest: needs QEMU"]
 fn a_guest_of_64_bit_arm_boots_and_gives_a_figure() {
     let Some(bed) = bed("a guest of 64-bit ARM") else { return };
-    let study = bed.state().join("one.toml");
+    let dir = tempfile::tempdir().unwrap();
+    let study = dir.path().join("one.toml");
     let text = fs::read_to_string(fixture("arm.toml")).unwrap();
     // Its head and its last block.
     let head = text.split("[[matrix]]").next().unwrap().replace("[size]\ntarget_mib = 1024\n", "");
@@ -77,7 +79,7 @@ fn a_guest_of_64_bit_arm_boots_and_gives_a_figure() {
     let run = absolute(&bed);
     assert!(run.samples.iter().all(|sample| sample.result.figure("throughput").unwrap() > 0.0), "{:#?}", run.samples);
     // A kernel of this host's processor is none of its.
-    let x86 = bed.state().join("bzImage");
+    let x86 = dir.path().join("bzImage");
     let mut content = vec![0; 0x400];
     content[0x202..0x206].copy_from_slice(b"HdrS");
     content[0x20e..0x210].copy_from_slice(&0x100_u16.to_le_bytes());
