@@ -6,7 +6,7 @@ AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
 VMIO   := $(TARGET)/release/vmio
 LEAKS  := $(TARGET)/debug/examples/leaks
 
-.PHONY: demo build deb agent test test-long bench lint clean help
+.PHONY: demo build deb agent agent-arm64 test test-long bench lint clean help
 
 help:
 	@echo "make demo       install what is missing, build, and measure this host (about 8 minutes of measuring)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
 	@echo "make build      install what is missing, build $(VMIO) and its static helpers"
+	@echo "make agent-arm64  the static helpers for guests of 64-bit ARM, with a compiler for them (130 MB of downloads)"
 	@echo "make deb        one Debian package of it, in $(TARGET)/deb"
 
 # Static programs: the agent is the init of vmio's guest image; the generator of datagrams (vmio-udp) and the kernels that
@@ -21,6 +22,11 @@ help:
 # macros.
 agent:
 	RUSTFLAGS="-C target-feature=+crt-static" cargo build --locked -q -p vmio-node --bin vmio-agent --bin vmio-udp --bin vmio-cpu --profile agent --target $(TRIPLE)
+	@scripts/agent-arm64 $(TARGET)
+
+# The same for guests of 64-bit ARM; docs/arm.md.
+agent-arm64:
+	scripts/agent-arm64 $(TARGET) fetch
 
 build:
 	@scripts/setup build
@@ -53,6 +59,7 @@ test:
 	$(call phase,root and guest,$(LEAKS) scripts/root-tests)
 
 test-long: test
+	$(call phase,agent for aarch64,scripts/setup arm && $(MAKE) --no-print-directory agent-arm64)
 	$(call phase,long forms,$(LEAKS) scripts/root-tests long)
 
 bench: agent

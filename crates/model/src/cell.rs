@@ -4,6 +4,7 @@
 //! in `vmio-rig`; this crate does not know what the entries do.
 
 mod actor;
+mod arch;
 mod baseline;
 mod disk;
 mod key;
@@ -16,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use actor::{Actor, Millis, NEIGHBOUR};
+pub use arch::Arch;
 pub use baseline::{Baseline, Like};
 pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
 pub use side::{CONTAINER, NATIVE, SSH, Shape, Side, shares_kernel};

@@ -13,11 +13,11 @@ pub mod parse;
 pub mod plan;
 pub mod schedule;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Baseline, Cache, Cell, Options, Shape, Side};
+use crate::cell::{Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side};
 use crate::result::WorkloadTraits;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
@@ -362,6 +362,15 @@ impl Study {
     pub fn most_memory_mib(&self) -> u32 {
         let own = |cell: Cell| cell.actors().filter_map(|a| a.side.shape.memory_mib).max();
         self.named_cells().filter_map(own).fold(self.guest.memory_mib, u32::max)
+    }
+
+    /// What the processors of its guests understand; empty where it has no guest with a machine.
+    pub fn arches(&self) -> BTreeSet<Arch> {
+        let guests = |cell: Cell| {
+            let own: Vec<Arch> = cell.actors().filter(|a| !a.side.shares_kernel()).map(|a| a.side.shape.arch).collect();
+            own
+        };
+        self.named_cells().flat_map(guests).collect()
     }
 
     /// Bytes that a buffered workload (`dd`) moves: twice the memory of the largest side, so that most

@@ -2,9 +2,14 @@
 //! notes of a kernel (whether it can be booted by PVH). 64-bit little-endian only, which is what
 //! x86-64 and arm64 use. Follows elf(5).
 
+use vmio_model::cell::Arch;
+
 /// Note type `XEN_ELFNOTE_PHYS32_ENTRY` (Xen: public/elfnote.h): the 32-bit entry point by which
 /// a hypervisor starts the kernel without firmware or decompressor (PVH).
 const PHYS32_ENTRY: u32 = 18;
+const EM_X86_64: u16 = 62;
+const EM_AARCH64: u16 = 183;
+const DT_NEEDED: usize = 1;
 const PT_INTERP: u32 = 3;
 const PT_NOTE: u32 = 4;
 
@@ -64,6 +69,30 @@ fn segments(file: &[u8], kind: u32) -> Vec<&[u8]> {
         }))
     };
     all().map(Iterator::collect).unwrap_or_default()
+}
+
+/// What a program or an object file is for; `None` where it is no ELF file, or for neither.
+pub fn arch(file: &[u8]) -> Option<Arch> {
+    match u16_at(file, 0x12).filter(|_| is_elf64(file))? {
+        EM_X86_64 => Some(Arch::X86_64),
+        EM_AARCH64 => Some(Arch::Aarch64),
+        _ => None,
+    }
+}
+
+/// The libraries that a program or a library asks for by name (`DT_NEEDED`), and the loader that starts a program.
+pub fn needed(file: &[u8]) -> Vec<String> {
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    let names = section(file, ".dynstr").unwrap_or_default();
+    let entries = section(file, ".dynamic").unwrap_or_default().chunks_exact(16);
+    let libraries = entries.filter_map(|entry| {
+        let (tag, value) = (index_at(entry, 0)?, index_at(entry, 8)?);
+        (tag == DT_NEEDED).then(|| names.get(value..).map(text))?
+    });
+    libraries.chain(segments(file, PT_INTERP).into_iter().map(text)).collect()
 }
 
 /// Release of a kernel that is not compressed, from its banner (Linux init/version-timestamp.c, `linux_banner`).

@@ -4,13 +4,24 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use vmio_model::cell::Arch;
 use vmio_node::{Reader, cpu, find_program, udp};
 
 use crate::elf;
 
 /// Where `make` builds them, below the directory `target`.
-const BUILT: &str = "x86_64-unknown-linux-gnu/agent";
+fn built(arch: Arch) -> String {
+    format!("{arch}-unknown-linux-gnu/agent")
+}
 const INSTALLED: [&str; 2] = ["/usr/lib/vmio", "/usr/local/lib/vmio"];
+
+/// What builds them.
+pub fn make(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "make agent",
+        Arch::Aarch64 => "make agent-arm64",
+    }
+}
 
 /// A static program of vmio's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,11 +61,28 @@ impl Own {
     /// # Errors
     /// Where it was looked for.
     pub fn find(&self, reader: &dyn Reader) -> Result<PathBuf, Vec<PathBuf>> {
-        let tried = match env::var_os(self.variable) {
+        self.find_for(Arch::default(), reader)
+    }
+
+    /// The same for guests of a kind of processor. Of another than this host's there is none beside vmio, and none has
+    /// its plain name where programs are installed: they are in a directory of its own there.
+    ///
+    /// # Errors
+    /// Where it was looked for.
+    pub fn find_for(&self, arch: Arch, reader: &dyn Reader) -> Result<PathBuf, Vec<PathBuf>> {
+        let tried = match env::var_os(self.variable_for(arch)) {
             Some(path) => vec![PathBuf::from(path)],
-            None => self.candidates(&env::current_exe().unwrap_or_default()),
+            None => self.candidates(arch, &env::current_exe().unwrap_or_default()),
         };
         choose(reader, &tried).ok_or(tried)
+    }
+
+    /// The variable that names its file for guests of a kind of processor.
+    pub fn variable_for(&self, arch: Arch) -> String {
+        match arch.is_own() {
+            true => self.variable.to_owned(),
+            false => format!("{}_{}", self.variable, arch.name().to_uppercase()),
+        }
     }
 
     /// Where it is on a machine that may be a guest, which has it in its `PATH`.
@@ -76,11 +104,12 @@ impl Own {
         self.on(reader).map(drop).ok_or_else(missing)
     }
 
-    fn candidates(&self, exe: &Path) -> Vec<PathBuf> {
-        let beside = exe.parent().map(Path::to_owned);
+    fn candidates(&self, arch: Arch, exe: &Path) -> Vec<PathBuf> {
+        let beside = exe.parent().filter(|_| arch.is_own()).map(Path::to_owned);
         // target/debug/vmio, target/debug/deps/test-…
-        let built = exe.ancestors().skip(2).take(2).map(|a| a.join(BUILT));
-        beside.into_iter().chain(built).chain(INSTALLED.map(PathBuf::from)).map(|dir| dir.join(self.name)).collect()
+        let built = exe.ancestors().skip(2).take(2).map(|a| a.join(built(arch)));
+        let installed = INSTALLED.map(|dir| if arch.is_own() { dir.into() } else { Path::new(dir).join(arch.name()) });
+        beside.into_iter().chain(built).chain(installed).map(|dir| dir.join(self.name)).collect()
     }
 }
 
@@ -111,11 +140,17 @@ mod tests {
     #[test]
     fn looks_beside_the_program_and_where_it_was_built() {
         for own in [AGENT, UDP, CPU] {
-            let list = own.candidates(Path::new("/src/vmio/target/debug/deps/test-1"));
+            let list = own.candidates(Arch::X86_64, Path::new("/src/vmio/target/debug/deps/test-1"));
             assert_eq!(list[0], Path::new("/src/vmio/target/debug/deps").join(own.name));
-            assert!(list.contains(&Path::new("/src/vmio/target").join(BUILT).join(own.name)), "{list:?}");
-            let list = own.candidates(Path::new("/cache/debug/vmio"));
-            assert!(list.contains(&Path::new("/cache").join(BUILT).join(own.name)), "{list:?}");
+            assert!(list.contains(&Path::new("/src/vmio/target").join(built(Arch::X86_64)).join(own.name)), "{list:?}");
+            let list = own.candidates(Arch::X86_64, Path::new("/cache/debug/vmio"));
+            assert!(list.contains(&Path::new("/cache").join(built(Arch::X86_64)).join(own.name)), "{list:?}");
+            // One for another processor is never taken from where this host's own lies.
+            let list = own.candidates(Arch::Aarch64, Path::new("/cache/debug/vmio"));
+            let dirs = ["/cache/aarch64-unknown-linux-gnu/agent", "/usr/lib/vmio/aarch64"].map(Path::new);
+            assert!(dirs.iter().all(|dir| list.contains(&dir.join(own.name))), "{list:?}");
+            assert!(list.iter().all(|path| path.to_string_lossy().contains("aarch64")), "{list:?}");
+            assert_eq!(own.variable_for(Arch::Aarch64), format!("{}_AARCH64", own.variable));
         }
     }
 

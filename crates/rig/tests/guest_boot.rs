@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
-use vmio_model::cell::{Aio, Cache};
+use vmio_model::cell::{Aio, Arch, Cache};
 use vmio_model::result::Accel;
 use vmio_node::Exec;
 use vmio_node::linux::process;
@@ -293,7 +293,7 @@ fn a_guest_runs_the_kernel_that_the_user_names() {
     let own = OwnKernel { file: file.clone(), modules: Some(bed.dir.path().join("modules")) };
     assert_eq!(own.release().unwrap(), bed.image.kernel_release);
     let state = bed.dir.path().join("state");
-    let image = Image::with_kernel(Some(&own), bed.node.as_ref(), &state, &|_| {}).unwrap();
+    let image = Image::with_kernel(Arch::X86_64, Some(&own), bed.node.as_ref(), &state, &|_| {}).unwrap();
     assert_eq!(image.kernel_origin, file.display().to_string());
     assert_ne!(image.digest, bed.image.digest);
     let guest = bed.launch(&image, vec![], BOOT_LIMIT).unwrap();
@@ -301,7 +301,8 @@ fn a_guest_runs_the_kernel_that_the_user_names() {
     assert_eq!(release.trim(), bed.image.kernel_release);
     guest.stop().unwrap();
     // Found again, and built anew where it has changed.
-    let again = |what: &dyn Fn(&str)| Image::with_kernel(Some(&own), bed.node.as_ref(), &state, what).unwrap();
+    let again =
+        |what: &dyn Fn(&str)| Image::with_kernel(Arch::X86_64, Some(&own), bed.node.as_ref(), &state, what).unwrap();
     assert_eq!(again(&|what| panic!("{what}")), image);
     fs::OpenOptions::new().append(true).open(&file).unwrap().write_all(b"other").unwrap();
     assert_ne!(again(&|_| {}).digest, image.digest);

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
-use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
+use vmio_model::cell::{Aio, Arch, Attachment, Cache, DetectZeroes, Options};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
@@ -91,7 +91,7 @@ fn every_driver_in_every_cache_mode() {
         let path = file(&bed, &format!("disk{}", disks.0.len()), written);
         disks.add(attachment, Storage::File(path));
     };
-    for driver in drivers::ALL {
+    for driver in drivers::of(Arch::X86_64) {
         for (nth, cache) in Cache::ALL.into_iter().enumerate() {
             // Two of them are trimmed below: once it must free blocks, once it must not.
             let discard = cache == Cache::Writeback;
@@ -100,7 +100,7 @@ fn every_driver_in_every_cache_mode() {
             add(with(Attachment::new(driver.name(), cache, engine(cache, nth)), options), written);
         }
     }
-    for driver in drivers::ALL.iter().filter(|d| d.supports_queues()) {
+    for driver in drivers::of(Arch::X86_64).filter(|d| d.supports_queues()) {
         let queues = Options { queues: Some(4), ..Options::default() };
         add(with(Attachment::new(driver.name(), Cache::None, Aio::Native).iothread(true), queues), 0);
     }
@@ -207,7 +207,7 @@ fn images_and_served_disks_and_a_server_that_dies() {
     let image = Storage::Image { path: qcow2.clone(), format: "qcow2", options };
     disks.add(Attachment::new("virtio-blk", Cache::None, Aio::Native), image);
     let nbd = Storage::Nbd { socket: daemon.nbd.clone(), export: "disk".into() };
-    for driver in drivers::ALL {
+    for driver in drivers::of(Arch::X86_64) {
         disks.add(Attachment::new(driver.name(), Cache::None, Aio::Threads), nbd.clone());
     }
     let queues = Options { queues: Some(2), ..Options::default() };

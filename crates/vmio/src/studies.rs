@@ -38,6 +38,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("amamou2012", include_str!("../../../studies/amamou2012.toml")),
     ("remote", include_str!("../../../studies/remote.toml")),
     ("wire", include_str!("../../../studies/wire.toml")),
+    ("arm", include_str!("../../../studies/arm.toml")),
 ];
 
 /// The names that a study may use: those of the entries of each extension point.
@@ -124,6 +125,29 @@ mod tests {
         let remote = ALL.iter().find(|(name, _)| *name == "remote").unwrap().1;
         let said = format!("{:#}", parse("mine.toml", &remote.replace("baseline = \"none\"\n", "")).unwrap_err());
         assert!(said.contains("baseline: there is no native side of a machine that ssh reaches"), "{said}");
+    }
+
+    /// Nothing of this host is compared with a guest of another processor, nor one such guest with another.
+    #[test]
+    fn a_guest_of_another_processor_has_no_share() {
+        let arm = ALL.iter().find(|(name, _)| *name == "arm").unwrap().1;
+        let said = |text: &str| format!("{:#}", parse("mine.toml", text).unwrap_err());
+        let native = said(&arm.replace("baseline = \"none\"\n", ""));
+        assert!(native.contains("has another processor than what it is compared with"), "{native}");
+        let like = "[baseline.like]\nside = \"native\"\n\n[[matrix]]";
+        let like = said(&arm.replace("baseline = \"none\"\n", "").replacen("[[matrix]]", like, 1));
+        assert!(like.contains("has another processor"), "{like}");
+        let both = said(&arm.replacen("{ arch = \"aarch64\" }", "{}, { arch = \"aarch64\" }", 1));
+        assert!(both.contains("guests of x86_64 and aarch64 are in one study"), "{both}");
+        let other = said(&arm.replacen("aarch64\" }", "sparc\" }", 1));
+        assert!(other.contains("unknown entry `sparc`"), "{other}");
+        let native =
+            arm.replacen("[\"qemu\"]", "[\"native\"]", 1).replacen("shapes = [{ arch = \"aarch64\" }]\n", "", 1);
+        let mixed = parse("mine.toml", &native).unwrap();
+        assert!(mixed.cells().iter().any(vmio_model::cell::Cell::is_native), "absolute figures beside each other");
+        // Of one processor they may be compared with each other.
+        let like = "[baseline.like]\ntarget = \"sparse\"\n\n[[matrix]]";
+        parse("mine.toml", &arm.replace("baseline = \"none\"\n", "").replacen("[[matrix]]", like, 1)).unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@
 #[path = "common/machine.rs"]
 mod help;
 
+mod guest_arm;
 mod guest_guard;
 mod guest_images;
 mod guest_lab_guard;

@@ -4,6 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::Arch;
+
 /// The kind of the host itself.
 pub const NATIVE: &str = "native";
 /// The kind of a container that vmio starts.
@@ -36,7 +38,10 @@ pub struct Side {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Shape {
-    /// The machine that it is given: `q35`, `pc`, `microvm` (QEMU `-machine`).
+    /// What its processors understand.
+    #[serde(skip_serializing_if = "Arch::is_own")]
+    pub arch: Arch,
+    /// The machine that it is given: `q35`, `virt`, `microvm` (QEMU `-machine`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     /// Virtual CPUs.
@@ -62,7 +67,7 @@ impl Shape {
     /// What of it the host itself, or a container on it, can be held to: processors and memory.
     #[must_use]
     pub fn natively(&self) -> Self {
-        Self { machine: None, kernel: None, ..self.clone() }
+        Self { arch: Arch::default(), machine: None, kernel: None, ..self.clone() }
     }
 }
 
@@ -106,12 +111,13 @@ fn is_first(nth: &u32) -> bool {
 /// `qemu`, `qemu:vcpus=2:memory=512#2`.
 impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Shape { machine, vcpus, memory_mib, kernel, pins } = &self.shape;
+        let Shape { arch, machine, vcpus, memory_mib, kernel, pins } = &self.shape;
         f.write_str(&self.kind)?;
         let mut say = |name: &str, value: Option<String>| match value {
             Some(value) => write!(f, ":{name}={value}"),
             None => Ok(()),
         };
+        say("arch", (!arch.is_own()).then(|| arch.to_string()))?;
         say("machine", machine.clone())?;
         say("vcpus", vcpus.map(|n| n.to_string()))?;
         say("memory", memory_mib.map(|n| n.to_string()))?;

@@ -49,7 +49,8 @@ pub fn fio(image: Option<&Image>, local: &dyn Node) -> Option<String> {
 
 /// The environment as far as it is known before the first guest.
 pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
-    let qemu = crate::qemu::find_qemu(local.reader()).ok().and_then(|qemu| {
+    let arch = planned.study.arches().into_iter().next().unwrap_or_default();
+    let qemu = crate::qemu::find_qemu(local.reader(), arch).ok().and_then(|qemu| {
         let asked = Exec::new(qemu.to_string_lossy()).args(["--version"]).limit(Duration::from_secs(10));
         let output = local.exec(&asked).ok().filter(vmio_node::Output::ok)?;
         output.out().lines().next().map(str::to_owned)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Attachment, Nic, Shape};
+use vmio_model::cell::{Arch, Attachment, Nic, Shape};
 use vmio_model::result::Accel;
 use vmio_node::{Journal, Node, Reader};
 
@@ -47,6 +47,10 @@ pub trait GuestKind: Sync {
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement] {
         &[]
+    }
+    /// What this machine must have for one of this shape.
+    fn requirements_of(&self, _shape: &Shape) -> &'static [Requirement] {
+        self.requirements()
     }
     /// Whether it can have this shape on this host, else why not.
     ///
@@ -97,6 +101,8 @@ pub struct LaunchCtx<'a> {
 pub struct GuestSpec {
     /// Its name in messages, results and paths; unique in the run. Letters, digits, `-`.
     pub name: String,
+    /// Its processors' kind: that of the image it starts from.
+    pub arch: Arch,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// Memory in MiB.
@@ -113,7 +119,7 @@ impl GuestSpec {
     /// A guest that runs on any processors, with no disk and no network device.
     pub fn of(name: impl Into<String>, vcpus: u32, memory_mib: u32) -> Self {
         let name = name.into();
-        Self { name, vcpus, memory_mib, pins: Vec::new(), disks: Vec::new(), nics: Vec::new() }
+        Self { name, arch: Arch::default(), vcpus, memory_mib, pins: Vec::new(), disks: Vec::new(), nics: Vec::new() }
     }
 }
 
@@ -313,6 +319,7 @@ mod tests {
         let host = vmio_node::fake::Tree::default();
         let plain = Shape::default();
         let shapes = [
+            Shape { arch: Arch::Aarch64, ..plain.clone() },
             Shape { machine: Some("isapc".into()), ..plain.clone() },
             Shape { vcpus: Some(2), ..plain.clone() },
             Shape { memory_mib: Some(512), ..plain.clone() },

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use vmio_model::cell::Arch;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
 use super::tools::Tools;
-use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, unpack};
-use crate::ours::AGENT;
+use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, own, unpack};
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 3;
@@ -25,6 +25,8 @@ pub(crate) struct Recipe<'a> {
     pub what: &'static str,
     /// Directory of the state directory in which images of this kind are kept.
     pub dir: &'static str,
+    /// The processor of its guests.
+    pub arch: Arch,
     /// The kernel, where the user names it.
     pub kernel: Option<&'a OwnKernel>,
     /// Modules that it carries beside [`BASE_MODULES`].
@@ -46,14 +48,14 @@ impl Recipe<'_> {
         fs::create_dir_all(&images).map_err(file_error("make", &images))?;
         remove_leftovers(&images);
         let scratch = Scratch::new(&images)?;
-        let agent = agent(node)?;
+        let agent = own::agent(node, self.arch)?;
 
         let base = match self.kernel {
             Some(wanted) => {
                 let kernel = wanted.found()?;
                 match Base::of_sibling(&images, &kernel.identity()?, &self.carried()) {
                     Some(base) => base,
-                    None => Base::of_kernel(node, &kernel, &self.carried(), &scratch.0)?,
+                    None => Base::of_kernel(node, &kernel, self.arch, &self.carried(), &scratch.0)?,
                 }
             }
             None => self.usual(node, state_dir, &images, &scratch.0, progress)?,
@@ -88,8 +90,8 @@ impl Recipe<'_> {
         let base = match same.and_then(|kernel| Base::of_sibling(images, &kernel, &self.carried())) {
             Some(base) => base,
             None => {
-                let kernel = kernel::find(node, state_dir, &self.carried(), scratch, progress)?;
-                Base::of_kernel(node, &kernel, &self.carried(), scratch)?
+                let kernel = kernel::find(node, self.arch, state_dir, &self.carried(), scratch, progress)?;
+                Base::of_kernel(node, &kernel, self.arch, &self.carried(), scratch)?
             }
         };
         fs::write(&remembered, &base.identity).map_err(file_error("write", &remembered))?;
@@ -129,6 +131,7 @@ impl Recipe<'_> {
         (self.disk)(scratch, &dir.join("tools.ext2"))?;
 
         let image = Image {
+            arch: self.arch,
             digest: to.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
             kernel_release: base.release.clone(),
             kernel_origin: base.origin.clone(),
@@ -164,11 +167,23 @@ struct Base {
 }
 
 impl Base {
-    fn of_kernel(node: &dyn Node, kernel: &kernel::Kernel, carried: &[&str], scratch: &Path) -> Result<Self> {
+    fn of_kernel(
+        node: &dyn Node,
+        kernel: &kernel::Kernel,
+        arch: Arch,
+        carried: &[&str],
+        scratch: &Path,
+    ) -> Result<Self> {
         let packed = fs::read(&kernel.vmlinuz).map_err(file_error("read", &kernel.vmlinuz))?;
-        let (content, compressed_because) = match elf::is_elf64(&packed) {
-            true => (packed, None),
-            false => match startable(node, &packed, scratch, &kernel.vmlinuz) {
+        if let Some(is) = kernel::arch(&packed).filter(|is| *is != arch) {
+            let mend = format!("give a kernel for {arch}, or none and vmio takes Debian's");
+            return Err(Error::WrongArch { path: kernel.vmlinuz.clone(), is, wanted: arch, mend });
+        }
+        let (content, compressed_because) = match arch {
+            // Debian's is not compressed, and the guest unpacks no other.
+            Arch::Aarch64 => (packed, None),
+            Arch::X86_64 if elf::is_elf64(&packed) => (packed, None),
+            Arch::X86_64 => match startable(node, &packed, scratch, &kernel.vmlinuz) {
                 Ok(elf) => (elf, None),
                 Err(e) => (packed, Some(e.to_string())),
             },
@@ -216,20 +231,6 @@ fn startable(node: &dyn Node, bzimage: &[u8], scratch: &Path, what: &Path) -> Re
     let payload = unpack::payload(bzimage).ok_or_else(|| refuse("it is no bzImage with a known compression"))?;
     let elf = unpack::unpack(node, payload, scratch, what)?;
     if elf::boots_by_pvh(&elf) { Ok(elf) } else { Err(refuse("it is built without CONFIG_PVH")) }
-}
-
-/// The agent, checked that it can be the first process of a guest, where there is no library yet.
-fn agent(node: &dyn Node) -> Result<Vec<u8>> {
-    let told = |tried: Vec<PathBuf>| Error::NoAgent {
-        tried: tried.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
-    };
-    let path = AGENT.find(node.reader()).map_err(told)?;
-    read_static(&path)
-}
-
-fn read_static(path: &Path) -> Result<Vec<u8>> {
-    let program = fs::read(path).map_err(file_error("read", path))?;
-    if elf::is_static(&program) { Ok(program) } else { Err(Error::AgentNotStatic { path: path.into() }) }
 }
 
 fn host_release(node: &dyn Node) -> Result<String> {
@@ -305,14 +306,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_static_is_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let script = dir.path().join("agent");
-        fs::write(&script, "#!/bin/sh\n").unwrap();
-        assert!(read_static(&script).unwrap_err().to_string().contains("static"));
-    }
-
-    #[test]
     fn digest_is_the_published_function() {
         // Test vectors of the draft: the empty string gives the offset, "a" the value below.
         assert_eq!(fnv1a(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
@@ -354,6 +347,7 @@ mod tests {
         let inputs = tools.identity().unwrap();
         let recipe = Recipe {
             what: "test",
+            arch: Arch::X86_64,
             dir: "test",
             kernel: None,
             modules: &[],

@@ -3,6 +3,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use vmio_model::cell::Arch;
+
+use crate::ours::make;
+
 /// Makes the error of a file operation.
 pub(crate) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_owned();
@@ -98,43 +102,71 @@ pub enum Error {
     #[error("apt has no package {name} (run apt-get update; vmio's guests need Debian's kernel)")]
     NoPackage {
         /// Package.
-        name: &'static str,
+        name: String,
     },
     /// No kernel that fits.
     #[error(
         "no kernel for the guests: {refused}. On a host without network, put Debian's package \
-         (linux-image-VERSION-amd64, not the cloud one) into {} from a host that can run \
-         `apt-get download`, or install linux-image-amd64 here",
-        kept.display()
+         (linux-image-VERSION-{deb}, not the cloud one) into {} from a host that can run \
+         `apt-get download`{or}",
+        kept.display(),
+        deb = arch.debian(),
+        or = if arch.is_own() { ", or install linux-image-amd64 here" } else { "" }
     )]
     NoKernel {
         /// What was tried, with reasons.
         refused: String,
+        /// For which processor.
+        arch: Arch,
         /// Directory for packages.
         kept: PathBuf,
     },
-    /// The packages of a lab host are missing.
+    /// Packages are missing.
     #[error(
-        "no packages for a lab host: {reason}. They are downloaded by apt on Debian or a derivative (run apt-get \
-         update first); on a host without network, copy {} from one on which `vmio lab build` ran",
+        "no packages for the {what}: {reason}. They are downloaded by apt on Debian or a derivative (run apt-get \
+         update first); on a host without network, copy {} from one on which `{by}` ran",
         kept.display()
     )]
     NoPackages {
+        /// For what.
+        what: &'static str,
+        /// The command that downloads them.
+        by: &'static str,
         /// What failed.
         reason: String,
         /// Directory for packages.
         kept: PathBuf,
     },
     /// The agent is not found.
-    #[error("vmio-agent is not found (looked for {tried}): build it with `make agent`, or name it by VMIO_AGENT")]
+    #[error("{name} for {arch} is not found (looked for {tried}): build it with `{}`, or name it by {variable}", make(*arch))]
     NoAgent {
+        /// The program.
+        name: &'static str,
+        /// For which processor.
+        arch: Arch,
+        /// The variable that names its file.
+        variable: String,
         /// Paths that were tried.
         tried: String,
     },
     /// The agent cannot be an init.
-    #[error("{} is not a static program and cannot be the init of a guest: build it with `make agent`", path.display())]
+    #[error("{} is not a static program and cannot be the init of a guest: build it with `{}`", path.display(), make(*arch))]
     AgentNotStatic {
         /// The file.
         path: PathBuf,
+        /// For which processor.
+        arch: Arch,
+    },
+    /// A kernel or a program is for another processor than the guest's.
+    #[error("{} is for {is}, and the guest's processor is {wanted}: {mend}", path.display())]
+    WrongArch {
+        /// The file.
+        path: PathBuf,
+        /// For what it is.
+        is: Arch,
+        /// The guest's.
+        wanted: Arch,
+        /// What to do.
+        mend: String,
     },
 }

@@ -8,22 +8,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use vmio_model::cell::Arch;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
+use super::apt::Apt;
 use super::modules::{Module, Modules};
 use super::unpack::{release, unpack};
 use super::{Error, Progress, Result, elf, file_error, run};
 
 /// Debian's metapackage of the current kernel. The smaller cloud kernel lacks sym53c8xx and ahci.
-const METAPACKAGE: &str = "linux-image-amd64";
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
+fn metapackage(arch: Arch) -> String {
+    format!("linux-image-{}", arch.debian())
+}
 const UNPACK_LIMIT: Duration = Duration::from_secs(300);
 
 /// A kernel of the user's, for the guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnKernel {
-    /// A bzImage, or a vmlinux that is built with `CONFIG_PVH`.
+    /// A bzImage, or a vmlinux that is built with `CONFIG_PVH`; of aarch64 an `Image`.
     pub file: PathBuf,
     /// Its modules: `/lib/modules/RELEASE`, or the directory that this is in. None: all that guests need is built in.
     pub modules: Option<PathBuf>,
@@ -42,6 +45,9 @@ impl OwnKernel {
                 Err(refuse("it is an ELF file without the PVH entry (CONFIG_PVH): give the bzImage of the same kernel"))
             }
             true => elf::kernel_release(&content).ok_or_else(|| refuse("no Linux version is written in it")),
+            false if arch(&content) == Some(Arch::Aarch64) => {
+                elf::kernel_release(&content).ok_or_else(|| refuse("no Linux version is written in it"))
+            }
             false => release(&content).ok_or_else(|| {
                 refuse("it is neither a bzImage (as /boot/vmlinuz-RELEASE is) nor a vmlinux for x86-64")
             }),
@@ -67,6 +73,18 @@ impl OwnKernel {
             modules,
             release,
         })
+    }
+}
+
+/// What a kernel is for; `None` where that is not seen. By the first bytes: ELF; Linux Documentation/x86/boot.rst
+/// (`header`); Documentation/arm64/booting.rst (`magic`).
+pub(super) fn arch(kernel: &[u8]) -> Option<Arch> {
+    let says = |at: usize, magic: &[u8]| kernel.get(at..at + magic.len()) == Some(magic);
+    match () {
+        () if elf::is_elf64(kernel) => elf::arch(kernel),
+        () if says(0x202, b"HdrS") => Some(Arch::X86_64),
+        () if says(0x38, b"ARM\x64") => Some(Arch::Aarch64),
+        () => None,
     }
 }
 
@@ -152,8 +170,16 @@ impl Kernel {
     }
 }
 
-/// Finds a kernel with all these modules. Downloads one only when none is here.
-pub fn find(node: &dyn Node, state_dir: &Path, names: &[&str], scratch: &Path, progress: Progress) -> Result<Kernel> {
+/// Finds a kernel with all these modules. Downloads one only when none is here. The host's own can run guests of its
+/// own processor alone.
+pub fn find(
+    node: &dyn Node,
+    arch: Arch,
+    state_dir: &Path,
+    names: &[&str],
+    scratch: &Path,
+    progress: Progress,
+) -> Result<Kernel> {
     let kept = state_dir.join("kernels");
     let mut refused = Vec::new();
     let mut usable =
@@ -164,26 +190,28 @@ pub fn find(node: &dyn Node, state_dir: &Path, names: &[&str], scratch: &Path, p
                 None
             }
         };
-    let host = system::release(node.reader())?;
-    if let Some(own) = usable(Ok(Kernel::of_host(&host)), &format!("the host's kernel {host}")) {
-        return Ok(own);
+    if arch.is_own() {
+        let host = system::release(node.reader())?;
+        if let Some(own) = usable(Ok(Kernel::of_host(&host)), &format!("the host's kernel {host}")) {
+            return Ok(own);
+        }
     }
-    let downloaded =
-        packages(&kept).into_iter().map(Ok).chain(std::iter::once_with(|| download(node, &kept, scratch, progress)));
-    for deb in downloaded {
-        let shown = deb.as_ref().map_or_else(|_| METAPACKAGE.to_owned(), |d| d.display().to_string());
+    let fetch = || download(node, arch, state_dir, &kept, scratch, progress);
+    for deb in packages(&kept, arch).into_iter().map(Ok).chain(std::iter::once_with(fetch)) {
+        let shown = deb.as_ref().map_or_else(|_| metapackage(arch), |d| d.display().to_string());
         if let Some(kernel) = usable(deb.and_then(|d| Kernel::of_package(node, &d, scratch)), &shown) {
             return Ok(kernel);
         }
     }
-    Err(Error::NoKernel { refused: refused.join("; "), kept })
+    Err(Error::NoKernel { refused: refused.join("; "), arch, kept })
 }
 
-/// Kept packages, newest version first.
-fn packages(kept: &Path) -> Vec<PathBuf> {
+/// Kept packages for a processor, newest version first.
+fn packages(kept: &Path, arch: Arch) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(kept) else { return Vec::new() };
+    let ending = format!("_{}.deb", arch.debian());
     let mut names: Vec<String> =
-        entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n.ends_with(".deb")).collect();
+        entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).filter(|n| n.ends_with(&ending)).collect();
     names.sort_by(|a, b| by_version(b, a));
     names.into_iter().map(|n| kept.join(n)).collect()
 }
@@ -197,18 +225,24 @@ fn by_version(a: &str, b: &str) -> Ordering {
 }
 
 /// Downloads Debian's kernel package into `kept`.
-fn download(node: &dyn Node, kept: &Path, scratch: &Path, progress: Progress) -> Result<PathBuf> {
-    let cmd = Exec::new("apt-cache").args(["depends", METAPACKAGE]).limit(UNPACK_LIMIT);
-    let package = image_package(&run(node, &cmd)?).ok_or(Error::NoPackage { name: METAPACKAGE })?;
+fn download(
+    node: &dyn Node,
+    arch: Arch,
+    state_dir: &Path,
+    kept: &Path,
+    scratch: &Path,
+    progress: Progress,
+) -> Result<PathBuf> {
+    let apt = Apt::ready(node, arch, state_dir)?;
+    let none = || Error::NoPackage { name: metapackage(arch) };
+    let package = image_package(&apt.depends(node, &metapackage(arch))?).ok_or_else(none)?;
     let work = scratch.join("download");
     for dir in [kept, work.as_path()] {
         fs::create_dir_all(dir).map_err(file_error("make", dir))?;
     }
     progress(&format!("downloading {package} (about 70 MB) for the guests; it is kept in {}", kept.display()));
-    // apt-get writes into the current directory.
-    let fetch = Exec::new("sh").args(["-c", "cd \"$1\" && exec apt-get download \"$2\"", "sh"]);
-    run(node, &fetch.args([work.to_string_lossy(), package.as_str().into()]).limit(DOWNLOAD_LIMIT))?;
-    let got = packages(&work).into_iter().next().ok_or(Error::NoPackage { name: METAPACKAGE })?;
+    apt.download(node, &work, &[package])?;
+    let got = packages(&work, arch).into_iter().next().ok_or_else(none)?;
     let to = kept.join(got.file_name().unwrap_or_default());
     fs::rename(&got, &to).map_err(file_error("move the package into place from", &got))?;
     Ok(to)
@@ -283,11 +317,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let name = |version: &str| format!("linux-image-{version}_amd64.deb");
         let versions = ["6.1.0-9-amd64_6.1.27-1", "6.1.0-56-amd64_6.1.192-2", "5.10.0-56-amd64_5.10.9-1"];
-        for file in versions.map(name).iter().chain(&["notes.txt".to_owned()]) {
+        for file in versions.map(name).iter().chain(&["notes.txt", "linux-image-7.0_arm64.deb"].map(str::to_owned)) {
             fs::write(dir.path().join(file), "").unwrap();
         }
-        let found: Vec<_> =
-            packages(dir.path()).iter().map(|p| p.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+        let found: Vec<_> = packages(dir.path(), Arch::X86_64)
+            .iter()
+            .map(|p| p.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
         assert_eq!(found, [versions[1], versions[0], versions[2]].map(name));
     }
 
@@ -295,7 +331,7 @@ mod tests {
     fn without_kernel_and_apt_it_is_said_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let node = vmio_node::Fake::new("fake").file("/proc/sys/kernel/osrelease", "9.9.9-none\n");
-        let said = find(&node, dir.path(), &["virtio_blk"], dir.path(), &|_| {}).unwrap_err().to_string();
+        let said = find(&node, Arch::X86_64, dir.path(), &["virtio_blk"], dir.path(), &|_| {}).unwrap_err().to_string();
         for part in [
             "/boot/vmlinuz-9.9.9-none",
             "apt-cache",

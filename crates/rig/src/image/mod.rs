@@ -8,11 +8,15 @@
 //! What differs from guest to guest (which modules it loads) goes into the initramfs, which is put
 //! together at each launch from the image and costs a few milliseconds.
 
+mod apt;
 mod build;
 mod cpio;
 mod error;
+mod foreign;
 mod kernel;
 mod modules;
+mod own;
+pub(crate) mod packages;
 pub(crate) mod tools;
 mod unpack;
 
@@ -22,12 +26,14 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmio_model::cell::Arch;
 use vmio_node::Node;
 
 pub(crate) use build::{Recipe, run};
 use cpio::Cpio;
 pub(crate) use error::file_error;
 pub use error::{Error, Result};
+use foreign::Foreign;
 pub use kernel::OwnKernel;
 pub(crate) use kernel::identity;
 use tools::Tools;
@@ -45,6 +51,13 @@ pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk
 /// Modules that an image carries for the devices a guest may have.
 pub const DEVICE_MODULES: [&str; 9] =
     ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp"];
+
+/// What an image for guests of a processor carries for their devices: those of 64-bit ARM have virtio without a bus
+/// (virtio 1.2 specification, section 4.2), too.
+pub fn device_modules(arch: Arch) -> Vec<&'static str> {
+    let beside: &[&str] = if arch == Arch::Aarch64 { &["virtio_mmio"] } else { &[] };
+    DEVICE_MODULES.iter().chain(beside).copied().collect()
+}
 
 /// Programs that an image carries: those of the workloads, and what vmio itself runs in guests.
 pub fn programs() -> Vec<&'static str> {
@@ -81,6 +94,9 @@ pub struct Image {
     /// Directory that holds it.
     #[serde(skip)]
     pub dir: PathBuf,
+    /// The processor of its guests.
+    #[serde(default)]
+    pub arch: Arch,
     /// Digest of all that went into it.
     pub digest: String,
     /// `uname -r` of its kernel.
@@ -112,22 +128,40 @@ impl Image {
     /// The image for this host as it is now: the kept one, or a new one. `node` is the machine
     /// that vmio runs on; `state_dir` is made when it is missing.
     pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
-        Self::with_kernel(None, node, state_dir, progress)
+        Self::with_kernel(Arch::default(), None, node, state_dir, progress)
     }
 
-    /// The same with a kernel that the user names.
+    /// The same for guests of a processor, with a kernel that the user names.
     pub fn with_kernel(
+        arch: Arch,
         kernel: Option<&OwnKernel>,
         node: &dyn Node,
         state_dir: &Path,
         progress: Progress,
     ) -> Result<Image> {
+        let modules = device_modules(arch);
+        if !arch.is_own() {
+            let foreign = Foreign::find(node, arch, state_dir, progress)?;
+            let recipe = Recipe {
+                what: "guest image for aarch64",
+                dir: "images-arm64",
+                arch,
+                kernel,
+                modules: &modules,
+                always: &[],
+                tools: &foreign.tools,
+                inputs: foreign.identity()?,
+                disk: &|scratch, to| foreign.write(node, scratch, to),
+            };
+            return recipe.load_or_build(node, state_dir, progress);
+        }
         let tools = Tools::find(node, &programs())?;
         let recipe = Recipe {
             what: "guest image",
             dir: "images",
+            arch,
             kernel,
-            modules: &DEVICE_MODULES,
+            modules: &modules,
             always: &[],
             tools: &tools,
             inputs: tools.identity()?,
@@ -212,6 +246,7 @@ mod tests {
         }
         Image {
             dir: dir.into(),
+            arch: Arch::X86_64,
             digest: String::new(),
             kernel_release: "6.1".into(),
             kernel_origin: String::new(),

@@ -156,7 +156,7 @@ fn extent(dir: &Path) -> Result<(u64, u64)> {
 }
 
 /// Where a program goes below the guest's `/usr`: one of our own to the others, wherever it was built.
-fn place_of(name: &str, program: &Path) -> Result<PathBuf> {
+pub(super) fn place_of(name: &str, program: &Path) -> Result<PathBuf> {
     match Own::of_workload(name) {
         Some(own) => Ok(Path::new("bin").join(own.name)),
         None => place(program),

@@ -4,24 +4,57 @@
 //! measured in a lab host are native cells.
 //!
 //! It is a guest of [`crate::guests::qemu`] whose disk with tools is a whole `/usr`: packages of
-//! this host's distribution ([`packages`]), this host's programs of workloads (fio), and the vmio that runs. The
+//! this host's distribution , this host's programs of workloads (fio), and the vmio that runs. The
 //! initramfs is its root, and the agent its init. `setup.sh` does in it what an init system and an
 //! administrator have done on a real host.
 
 mod host;
-mod packages;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use vmio_look::require::{Requirement, program};
+use vmio_model::cell::Arch;
 use vmio_node::Node;
 
+use crate::image::packages::Wanted;
 use crate::image::tools::{Tools, write_disk};
 use crate::image::{self, Image, Progress, Recipe, Result, file_error};
 
 pub use host::{Error, LabHost, NODE_VARIABLE};
+
+/// What a host has that keeps guests on LVM and NFS, and their networks on Open vSwitch. fio, dd and vmio come from
+/// this host.
+const PACKAGES: Wanted = Wanted {
+    what: "lab host",
+    by: "vmio lab build",
+    packages: &[
+        "bash",
+        "coreutils",
+        "dash",
+        "diffutils",
+        "dmsetup",
+        "e2fsprogs",
+        "findutils",
+        "grep",
+        "iproute2",
+        "lvm2",
+        "mount",
+        "netbase",
+        "nfs-common",
+        "nfs-kernel-server",
+        "openvswitch-switch",
+        "procps",
+        "sed",
+        "systemd",
+        "thin-provisioning-tools",
+        "util-linux",
+    ],
+    arch: Arch::X86_64,
+    dir: "packages",
+    megabytes: 45,
+};
 
 /// Modules that a lab host loads beside those of every guest: storage, then what a host's network is made of, then
 /// what the guard needs.
@@ -58,13 +91,14 @@ pub const REQUIREMENTS: &[Requirement] = &[
 /// # Errors
 /// When a package, the kernel or the agent is missing, or a file cannot be written.
 pub fn load_or_build(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Image> {
-    let packages = packages::Packages::find(node, state_dir, progress)?;
+    let packages = PACKAGES.find(node, state_dir, progress)?;
     let mut tools = Tools::find(node, &image::programs())?;
     let vmio = std::env::current_exe().map_err(file_error("find", Path::new("the running program")))?;
     tools.add(node, PathBuf::from("bin/vmio"), vmio)?;
     let recipe = Recipe {
         what: "lab host",
         dir: "labs",
+        arch: Arch::X86_64,
         kernel: None,
         modules: &MODULES,
         always: &MODULES,

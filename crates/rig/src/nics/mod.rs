@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::cell::Nic;
+use vmio_model::cell::{Arch, Nic};
 use vmio_node::linux::net::Interfaces;
 
 use crate::disks::drivers::Device;
@@ -13,9 +13,11 @@ mod e1000;
 mod e1000e;
 mod rtl8139;
 mod virtio_net;
+mod virtio_net_mmio;
 
 /// All devices, in the order in which they are shown.
-pub const ALL: &[&dyn NicModel] = &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet];
+pub const ALL: &[&dyn NicModel] =
+    &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet, &virtio_net_mmio::VirtioNetMmio];
 
 /// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
 const MOST_QUEUES: u32 = 256;
@@ -48,6 +50,11 @@ pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, Strin
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
+/// Those that guests of a processor can have.
+pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn NicModel> {
+    ALL.iter().copied().filter(move |nic| nic.arches().contains(&arch))
+}
+
 /// The device of that name.
 pub fn find(name: &str) -> Option<&'static dyn NicModel> {
     ALL.iter().copied().find(|n| n.name() == name)
@@ -71,6 +78,14 @@ pub trait NicModel: Sync {
     fn is_virtio(&self) -> bool {
         false
     }
+    /// The processors of guests that can have it.
+    fn arches(&self) -> &'static [Arch] {
+        &Arch::ALL
+    }
+    /// Whether it is on the PCI bus: there it has an address, and an interrupt for each queue.
+    fn is_on_pci(&self) -> bool {
+        true
+    }
 
     /// Whether this set-up can be had, else why not.
     ///
@@ -81,6 +96,12 @@ pub trait NicModel: Sync {
         if !self.is_virtio() && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
             let drop = "drop `vhost`, `queues` and `ring`, or use virtio-net";
             return Err(format!("{name} has no vhost, one queue and a ring of its own: {drop}"));
+        }
+        if !self.is_on_pci() && asked.vhost {
+            return Err(format!(
+                "vmio gives {name} no vhost: it has no doorbell that the host's kernel hears when QEMU \
+                                emulates; drop `vhost` or use virtio-net"
+            ));
         }
         if let Some(ring) = asked.ring.filter(|ring| !RINGS.contains(ring)) {
             return Err(format!("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}"));
@@ -118,7 +139,7 @@ pub trait NicModel: Sync {
         };
         match asked.queues.filter(|n| *n > 1) {
             // One vector for each direction of a queue, one for the configuration and one for control.
-            Some(n) => device.with("mq", true).with("vectors", 2 * n + 2),
+            Some(n) => device.with("mq", true).maybe("vectors", self.is_on_pci().then_some(2 * n + 2)),
             None => device,
         }
     }
@@ -147,11 +168,16 @@ mod tests {
             assert!(nic.fits(&ring(300)).is_err() && nic.fits(&ring(2048)).is_err(), "{name}");
             assert!(nic.device(&ring(512), "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
             assert!((1500..=65_535).contains(&nic.most_mtu_bytes()), "{name}");
-            let carried = nic.guest_modules().iter().all(|module| crate::image::DEVICE_MODULES.contains(module));
+            let carried =
+                nic.guest_modules().iter().all(|module| crate::image::device_modules(nic.arches()[0]).contains(module));
             assert!(carried, "{name}: an image has no such module");
             let device = nic.device(&many, "net0", "path0", "52:54:00:00:00:01");
             assert_eq!(device.model(), nic.model());
-            assert!(device.to_string().contains("netdev=path0,mac=52:54:00:00:00:01,mq=on,vectors=10"));
+            let vectors = if nic.is_on_pci() { ",vectors=10" } else { "" };
+            let told = format!("netdev=path0,mac=52:54:00:00:00:01,mq=on{vectors}");
+            assert!(device.to_string().ends_with(&told), "{device}");
+            let vhost = Nic { vhost: true, ..Nic::new(name) };
+            assert_eq!(nic.fits(&vhost).is_ok(), nic.is_virtio() && nic.is_on_pci(), "{name}");
             assert_eq!(find(name).map(NicModel::name), Some(name));
 
             let queue = |n: u32| format!("/sys/class/net/eth0/queues/tx-{n}/tx_timeout");

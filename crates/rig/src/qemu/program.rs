@@ -5,10 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vmio_look::require::find_program;
+use vmio_model::cell::Arch;
 use vmio_node::{Exec, Node, Reader};
 
-/// Names under which QEMU is installed: Debian and most; Proxmox; RHEL, outside of `PATH`.
-const QEMU: [&str; 3] = ["qemu-system-x86_64", "kvm", "/usr/libexec/qemu-kvm"];
+/// Names under which QEMU is installed: Debian and most; Proxmox; RHEL, outside of `PATH`. The last two run guests of
+/// the host's own processor alone.
+fn names(arch: Arch) -> &'static [&'static str] {
+    match arch {
+        Arch::X86_64 => &["qemu-system-x86_64", "kvm", "/usr/libexec/qemu-kvm"],
+        Arch::Aarch64 => &["qemu-system-aarch64"],
+    }
+}
 /// It answers within some 50 ms.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -16,8 +23,10 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The host cannot run it.
-    #[error("no QEMU on this host (looked for {looked_for}): apt install qemu-system-x86")]
+    #[error("no QEMU on this host (looked for {looked_for}): apt install {package}")]
     NoQemu {
+        /// Debian's package.
+        package: &'static str,
         /// Names.
         looked_for: String,
     },
@@ -34,9 +43,14 @@ pub enum Error {
     Node(#[from] vmio_node::Error),
 }
 
-/// Path of QEMU.
-pub fn find_qemu(node: &dyn Reader) -> Result<PathBuf, Error> {
-    QEMU.iter().find_map(|name| find_program(node, name)).ok_or_else(|| Error::NoQemu { looked_for: QEMU.join(", ") })
+/// Path of the QEMU that runs guests of a processor.
+pub fn find_qemu(node: &dyn Reader, arch: Arch) -> Result<PathBuf, Error> {
+    let package = match arch {
+        Arch::X86_64 => "qemu-system-x86",
+        Arch::Aarch64 => "qemu-system-arm",
+    };
+    let none = || Error::NoQemu { package, looked_for: names(arch).join(", ") };
+    names(arch).iter().find_map(|name| find_program(node, name)).ok_or_else(none)
 }
 
 /// A release of QEMU.

@@ -64,6 +64,8 @@ fn abilities() -> Vec<Ability> {
     for g in guests::ALL {
         add("guest", g.name(), g.about(), listed(g.requirements()), true);
     }
+    let about = "a guest of 64-bit ARM under QEMU (machine virt), always emulated";
+    add("guest", "qemu, aarch64", about, listed(guests::qemu::AARCH64), false);
     for d in drivers::ALL {
         add("driver", d.name(), d.about(), Vec::new(), true);
     }

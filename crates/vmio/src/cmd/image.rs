@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use vmio_model::cell::Arch;
 use vmio_model::failure::{Exit, Failure};
 use vmio_node::Local;
 use vmio_rig::image::Image;
@@ -20,7 +21,11 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     /// Build the image, unless there is one for this host as it is now
-    Build,
+    Build {
+        /// The guests' processor, as Debian names it: amd64, or arm64, which is emulated
+        #[arg(long, value_name = "ARCH", default_value = "amd64", value_parser = Arch::ALL.map(Arch::debian))]
+        arch: String,
+    },
 }
 
 /// An image that guests boot from.
@@ -36,11 +41,13 @@ pub struct Document<'a> {
 
 /// Runs the verb.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let Verb::Build = args.verb;
+    let Verb::Build { arch } = &args.verb;
+    let arch = Arch::ALL.into_iter().find(|known| known.debian() == arch).unwrap_or_default();
     let local = Arc::new(Local::new());
-    let image = Image::load_or_build(&*local, &context.paths.state, &|text: &str| term::note(text)).map_err(|e| {
-        anyhow::Error::new(e).context(Failure::new(Exit::Precondition, "the guest image cannot be built"))
-    })?;
+    let image =
+        Image::with_kernel(arch, None, &*local, &context.paths.state, &|text: &str| term::note(text)).map_err(|e| {
+            anyhow::Error::new(e).context(Failure::new(Exit::Precondition, "the guest image cannot be built"))
+        })?;
     if context.json {
         term::json(&Document { schema_version: "1.0", image: &image, directory: &image.dir })?;
         return Ok(Exit::Done);
@@ -50,7 +57,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(why) = &image.compressed_because {
         text += &format!("           boots slower: {why}\n");
     }
-    text += &format!("tools      {}, dd, and the libraries of this host\n", image.fio_version);
+    text += &match arch.is_own() {
+        true => format!("tools      {}, dd, and the libraries of this host\n", image.fio_version),
+        false => format!("tools      {}, dd, and their libraries\n", image.fio_version),
+    };
     term::print(&text)?;
     Ok(Exit::Done)
 }

@@ -242,7 +242,9 @@ impl Bed {
             let names = fs::read_dir(dir).map(|d| d.map(|e| e.unwrap().file_name().into_string().unwrap()).collect());
             names.unwrap_or_default()
         };
-        let known = ["vmio.db", "images", "labs", "packages", "kernels", "accelerator.json", "journals", "run"];
+        // The state directory's own; of guests of another processor, too.
+        let own = ["vmio.db", "images", "labs", "packages", "kernels", "accelerator.json", "journals", "run"];
+        let known: Vec<&str> = own.into_iter().chain(["images-arm64", "packages-arm64"]).collect();
         left.extend(files(&state).into_iter().filter(|f| !known.contains(&f.as_str())).map(|f| format!("file {f}")));
         left.extend(files(&state.join("journals")).into_iter().map(|f| format!("file journals/{f}")));
         left.extend(files(&state.join("run")).into_iter().map(|f| format!("file run/{f}")));

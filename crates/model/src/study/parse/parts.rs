@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MIN_MEMORY_MIB;
-use crate::cell::{DetectZeroes, NATIVE, Options, Shape, shares_kernel};
+use crate::cell::{Arch, DetectZeroes, NATIVE, Options, Shape, shares_kernel};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section, hint};
 
@@ -95,9 +95,12 @@ impl Reader<'_> {
         let s = self.table(item, path, "a table like { vcpus = 2 }")?;
         let before = self.problems.len();
         if let Some(bare) = bare {
-            self.of_machines_alone(&s, &["machine", "kernel"], bare);
+            self.of_machines_alone(&s, &["arch", "machine", "kernel"], bare);
         }
-        self.known_keys(&s, &["machine", "vcpus", "memory_mib", "kernel", "pins"]);
+        self.known_keys(&s, &["arch", "machine", "vcpus", "memory_mib", "kernel", "pins"]);
+        let words = Arch::ALL.map(Arch::name);
+        let arch = s.table.get("arch").and_then(|item| self.word(item, &s.key("arch"), &words));
+        let arch = arch.map_or(Arch::default(), |i| Arch::ALL[i]);
         let machine = self.part_of_a_name(&s, "machine");
         let vcpus = self.whole_if(&s, "vcpus", 1, 1024);
         let memory_mib = self.whole_if(&s, "memory_mib", MIN_MEMORY_MIB, 1 << 20);
@@ -105,7 +108,7 @@ impl Reader<'_> {
         let cpu =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 0, 65_535);
         let pins = self.list(&s, "pins", Some(Vec::new()), cpu);
-        let shape = Shape { machine, vcpus, memory_mib, kernel, pins: pins? };
+        let shape = Shape { arch, machine, vcpus, memory_mib, kernel, pins: pins? };
         (self.problems.len() == before).then_some(shape)
     }
 

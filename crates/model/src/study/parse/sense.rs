@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::cell::{Actor, Baseline, Cell, Subject};
+use crate::cell::{Actor, Arch, Baseline, Cell, Subject};
 use crate::study::{Controlled, Matrix, NamedCell, Names, Sort, Study};
 use crate::toml_reader::{Reader, Section, value_span};
 
@@ -62,6 +62,7 @@ impl Reader<'_> {
             let what = "there is no native side of a machine that ssh reaches: write baseline = \"none\"";
             self.problem(&value_span(top, "baseline"), "baseline", what.to_owned());
         }
+        self.one_processor(top, study);
         if study.control.is_some() && !study.baseline.is_native() {
             let what = "control cells explain what a guest loses against native cells: the baseline must be `native`";
             self.problem(&value_span(top, "control"), "control", what.to_owned());
@@ -80,6 +81,28 @@ impl Reader<'_> {
                 2 * u64::from(most)
             );
             self.problem(&at("size", "target_mib"), "size.target_mib", what);
+        }
+    }
+
+    /// Guests of another processor than the host's are emulated: nothing of the host is compared with them, and a run
+    /// has one image, so one kind of processor.
+    fn one_processor(&mut self, top: &Section<'_, '_>, study: &Study) {
+        let arches = |cell: &Cell| cell.actors().map(|actor| actor.side.shape.arch).collect::<Vec<_>>();
+        let apart = |cell: Cell| Some((arches(&cell), arches(&study.baseline.of(&cell)?), cell));
+        let differs = study.named_cells().filter_map(apart).find(|(own, other, _)| own[..other.len()] != other[..]);
+        if let Some((_, _, cell)) = differs {
+            let what = format!(
+                "{} has another processor than what it is compared with, so a share would say nothing: write \
+                 baseline = \"none\"",
+                cell.key()
+            );
+            self.problem(&value_span(top, "baseline"), "baseline", what);
+        }
+        let arches = study.arches();
+        if arches.len() > 1 {
+            let all: Vec<&str> = arches.into_iter().map(Arch::name).collect();
+            let what = format!("guests of {} are in one study: write a study for each", all.join(" and "));
+            self.problem(&top.span, "matrix", what);
         }
     }
 

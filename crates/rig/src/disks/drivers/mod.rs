@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::cell::{Aio, Attachment, DetectZeroes};
+use vmio_model::cell::{Aio, Arch, Attachment, DetectZeroes};
 
 use crate::disks::Storage;
 use crate::qemu::QemuVersion;
@@ -17,13 +17,20 @@ mod nvme;
 #[cfg(test)]
 mod tests;
 mod virtio_blk;
+mod virtio_blk_mmio;
 mod virtio_scsi;
 
 pub use device::Device;
 
 /// All drivers, in the order in which they are shown.
-pub const ALL: &[&dyn Driver] =
-    &[&lsi53c895a::Lsi53c895a, &ahci::Ahci, &nvme::Nvme, &virtio_scsi::VirtioScsi, &virtio_blk::VirtioBlk];
+pub const ALL: &[&dyn Driver] = &[
+    &lsi53c895a::Lsi53c895a,
+    &ahci::Ahci,
+    &nvme::Nvme,
+    &virtio_scsi::VirtioScsi,
+    &virtio_blk::VirtioBlk,
+    &virtio_blk_mmio::VirtioBlkMmio,
+];
 
 /// QEMU's `VIRTIO_QUEUE_MAX`, less the two queues that virtio-scsi has beside those for requests.
 const MOST_QUEUES: u32 = 1022;
@@ -34,14 +41,22 @@ pub trait Driver: Sync {
     fn name(&self) -> &'static str;
     /// One line for help and docs.
     fn about(&self) -> &'static str;
-    /// What `-device` needs for a disk that fits. One device of these is on the PCI bus: the
-    /// controller where there is one, else the disk.
+    /// What `-device` needs for a disk that fits. Where it is on the PCI bus, one
+    /// device of these is: the controller where there is one, else the disk.
     fn device_args(&self, disk: &Disk<'_>) -> DeviceArgs;
     /// QOM type of the disk device, and of its controller where it has one.
     fn qom_types(&self) -> (&'static str, Option<&'static str>);
     /// Kernel modules that a Linux guest needs, names as in `modules.dep` (dependencies of
     /// these are the image's business).
     fn guest_modules(&self) -> &'static [&'static str];
+    /// The processors of guests that can have it.
+    fn arches(&self) -> &'static [Arch] {
+        &Arch::ALL
+    }
+    /// Whether it, or its controller, is on the PCI bus: there it has an address.
+    fn is_on_pci(&self) -> bool {
+        true
+    }
     /// Whether it can have an I/O thread.
     fn supports_iothread(&self) -> bool {
         false
@@ -206,6 +221,11 @@ impl DeviceArgs {
         let device = disk.on(Device::new(model, disk.id).with("bus", format!("{}.0", disk.controller_id())));
         Self { controller: Some(controller), device }
     }
+}
+
+/// Those that guests of a processor can have.
+pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn Driver> {
+    ALL.iter().copied().filter(move |driver| driver.arches().contains(&arch))
 }
 
 /// The driver of that name.

@@ -52,7 +52,7 @@ impl Target for Rbd {
 /// Whether QEMU can open RBD images. It lists the driver whether its module is installed or not, so the
 /// module is looked for; a QEMU without modules has all of its drivers built in.
 fn qemu_has_rbd(reader: &dyn Reader) -> std::result::Result<(), String> {
-    find_qemu(reader).map_err(|e| e.to_string())?;
+    find_qemu(reader, vmio_model::cell::Arch::default()).map_err(|e| e.to_string())?;
     let lacks = |dir: &&&str| {
         let there = reader.list(Path::new(dir)).unwrap_or_default();
         there.iter().any(|n| n.ends_with(".so")) && !there.iter().any(|n| n == "block-rbd.so")

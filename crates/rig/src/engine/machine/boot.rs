@@ -99,7 +99,8 @@ impl Machine<'_> {
         let name = if at == 0 { format!("{kind}-{boot}") } else { format!("{kind}-{boot}-{at}") };
         let has = self.study.guest.of(side);
         let pins = side.shape.pins.clone();
-        let mut spec = GuestSpec { pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
+        let arch = side.shape.arch;
+        let mut spec = GuestSpec { arch, pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
         let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut held = BTreeMap::new();
         for (target, attachment) in ways {

@@ -79,13 +79,13 @@ impl<'a> Machine<'a> {
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
         let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = boot::sides(&cells);
-        let image = match sides.keys().all(Side::shares_kernel) {
-            true => None,
-            false => {
-                let image = Image::with_kernel(parts.kernel, &*local, &parts.state_dir, progress);
-                Some(image.context("no guest image")?)
-            }
-        };
+        // Guests of a study have one kind of processor (`Study::arches`).
+        let guest = sides.keys().find(|side| !side.shares_kernel());
+        let image = guest.map(|guest| {
+            Image::with_kernel(guest.shape.arch, parts.kernel, &*local, &parts.state_dir, progress)
+                .context("no guest image")
+        });
+        let image = image.transpose()?;
         let (mut targets, mut backings) = (BTreeMap::new(), BTreeMap::new());
         let mut modelled = None;
         if let Some(afar) = &parts.afar {

@@ -180,7 +180,8 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &wishes.state_dir, backing));
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
-    let accelerator = guests::qemu::known_accelerator(reader, &wishes.state_dir);
+    let emulated = study.arches().into_iter().find_map(guests::qemu::emulated);
+    let accelerator = emulated.or_else(|| guests::qemu::known_accelerator(reader, &wishes.state_dir));
     let skipped = unmet(&study, local, gentle, wishes, ground);
     if let Some(placed) = &mut placed {
         placed.needed_bytes = needed_bytes(&rates, wishes);

@@ -124,7 +124,7 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
                 "nobody has processors of its own choice while guests are held to one core; {GENTLE}"
             ));
         }
-        needs.extend(guest.requirements());
+        needs.extend(guest.requirements_of(shape));
     }
     if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
         && (wishes.device.is_none() || !target.takes_device())

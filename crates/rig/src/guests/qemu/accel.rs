@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use serde::{Deserialize, Serialize};
+use vmio_model::cell::Arch;
 use vmio_model::result::Accel;
 use vmio_node::Reader;
 use vmio_node::linux::system;
@@ -32,6 +33,9 @@ struct Remembered {
 /// KVM when a guest really answers with it, else TCG; with the reason.
 pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     let tcg = |reason: String| Accelerator { accel: Accel::Tcg, reason };
+    if let Some(emulated) = emulated(image.arch) {
+        return Ok(emulated);
+    }
     if ctx.node.stat(Path::new(DEVICE))?.is_none() {
         return Ok(tcg(format!("software emulation: {DEVICE} does not exist")));
     }
@@ -78,6 +82,12 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     Ok(accelerator)
 }
 
+/// What runs guests of another processor than the host's, whatever the host has; `None` of its own.
+pub fn emulated(arch: Arch) -> Option<Accelerator> {
+    let reason = format!("software emulation: the guest's processor is {arch}, not this host's");
+    (!arch.is_own()).then_some(Accelerator { accel: Accel::Tcg, reason })
+}
+
 /// Why guests have no KVM here, as far as that is known without booting one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoKvm {
@@ -122,7 +132,7 @@ impl NoKvm {
 fn host(node: &dyn Reader) -> Result<String> {
     let boot = system::boot_id(node)?;
     let kernel = system::release(node)?;
-    Ok(format!("{boot} {kernel} {}", identity(&find_qemu(node)?)?))
+    Ok(format!("{boot} {kernel} {}", identity(&find_qemu(node, Arch::default())?)?))
 }
 
 /// The remembered answer, where there is one for this boot of the host and this QEMU. Only looks.

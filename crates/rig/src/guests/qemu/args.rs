@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use vmio_model::cell::{Attachment, DetectZeroes};
+use vmio_model::cell::{Arch, Attachment, DetectZeroes};
 use vmio_model::result::Accel;
 
-use super::exchange;
+use super::{exchange, machine};
 use crate::disks::Storage;
 use crate::disks::drivers::{Device, Disk, Driver};
 use crate::guests::NicSpec;
@@ -18,10 +18,7 @@ use crate::qemu::QemuVersion;
 /// Parameters of the guest's kernel. None of them touches the path of a request: messages go to
 /// the serial port and only when they matter, a panic ends QEMU, and the crypto code is not tested
 /// at each boot (a quarter of a second under emulation).
-const KERNEL: &str = "console=ttyS0 quiet panic=-1 cryptomgr.notests";
-/// Under emulation the kernel's watchdog may distrust the TSC when the host is busy and fall back
-/// to a clock that costs an exit at each reading, in the middle of a measurement.
-const KERNEL_TCG: &str = "tsc=reliable";
+const KERNEL: &str = "quiet panic=-1 cryptomgr.notests";
 
 /// All that a command line is made of.
 #[derive(Clone)]
@@ -32,6 +29,8 @@ pub struct Plan<'a> {
     pub qemu: QemuVersion,
     /// Accelerator to ask for.
     pub accel: Accel,
+    /// What its processors are.
+    pub arch: Arch,
     /// Virtual CPUs.
     pub vcpus: u32,
     /// Memory in MiB.
@@ -131,8 +130,8 @@ impl PlannedDisk<'_> {
     }
 }
 
-/// Slots of q35's bus for disks and network devices. Before them are the host bridge, the agent's channel and the
-/// tools, after them the chipset's functions in slot 1f.
+/// Slots of the bus for disks and network devices. Before them are the host bridge, the agent's channel and the
+/// tools, after them the functions of q35's chipset in slot 1f.
 const SLOTS: usize = 28;
 const SERIAL_SLOT: &str = "01.0";
 const TOOLS_SLOT: &str = "02.0";
@@ -187,9 +186,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     let mut args: Vec<String> = Vec::new();
     let mut add = |option: &str, value: String| args.extend([format!("-{option}"), value]);
     let text = |path: &Path| escape(&path.to_string_lossy());
-    let (accel, cpu, kernel) = match plan.accel {
-        Accel::Kvm => ("kvm", "host", KERNEL.to_owned()),
-        Accel::Tcg => ("tcg,thread=multi", "max", format!("{KERNEL} {KERNEL_TCG}")),
+    let machine = machine::of(plan.arch);
+    let (accel, cpu, told_emulated) = match plan.accel {
+        Accel::Kvm => ("kvm", "host", ""),
+        Accel::Tcg => ("tcg,thread=multi", machine.emulated, machine.kernel),
     };
 
     add("name", format!("vmio-{},debug-threads=on", plan.name));
@@ -198,7 +198,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         // A vhost-user server reads and writes the guest's memory itself.
         add("object", format!("memory-backend-memfd,id=memory,size={}M,share=on", plan.memory_mib));
     }
-    add("machine", if shared { "q35,memory-backend=memory" } else { "q35" }.into());
+    add("machine", format!("{}{}", machine.name, if shared { ",memory-backend=memory" } else { "" }));
+    for global in machine.globals {
+        add("global", (*global).to_owned());
+    }
     add("accel", accel.into());
     add("cpu", cpu.into());
     let (processors, told) = processors(plan.accel, plan.vcpus);
@@ -206,7 +209,7 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     add("m", plan.memory_mib.to_string());
     add("kernel", plan.kernel.to_string_lossy().into_owned());
     add("initrd", plan.paths.initramfs.to_string_lossy().into_owned());
-    add("append", kernel + told);
+    add("append", format!("console={} {KERNEL}{told_emulated}{told}", machine.console));
 
     add("chardev", format!("file,id=console,path={}", text(&plan.paths.console)));
     add("serial", "chardev:console".into());
@@ -233,10 +236,10 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
     let place = |i: usize, device: Device| {
         let address = PciAddress::of(i);
         let shared_slot = address.function == 0 && devices > i + SLOTS;
-        device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true)).to_string()
+        device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true))
     };
     for (i, disk) in plan.disks.iter().enumerate() {
-        let placed = |device: Device| place(i, device);
+        let placed = |device| if disk.driver.is_on_pci() { place(i, device) } else { device }.to_string();
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
         if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
             add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
@@ -282,7 +285,9 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             tap += &format!(",queues={n}");
         }
         add("netdev", tap);
-        add("device", place(plan.disks.len() + i, model.device(&spec.nic, &id, &netdev, &spec.mac)));
+        let device = model.device(&spec.nic, &id, &netdev, &spec.mac);
+        let device = if model.is_on_pci() { place(plan.disks.len() + i, device) } else { device };
+        add("device", device.to_string());
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
     args.extend(["-display", "none"].map(String::from));

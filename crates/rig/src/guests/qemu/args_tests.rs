@@ -24,6 +24,7 @@ fn plan<'a>(disks: &'a [(Storage, Attachment)], qemu: (u32, u32)) -> Plan<'a> {
         name: "guest0",
         qemu: QemuVersion { major: qemu.0, minor: qemu.1 },
         accel: Accel::Tcg,
+        arch: Arch::X86_64,
         vcpus: 1,
         memory_mib: 256,
         kernel: "/s/kernel".into(),
@@ -56,8 +57,38 @@ fn command_line_is_as_recorded() {
 
     let kvm = arguments(&Plan { accel: Accel::Kvm, ..plan });
     let after = |option: &str| kvm[kvm.iter().position(|a| a == option).unwrap() + 1].as_str();
-    assert_eq!((after("-accel"), after("-cpu"), after("-append")), ("kvm", "host", KERNEL));
+    assert_eq!(
+        (after("-accel"), after("-cpu"), after("-append")),
+        ("kvm", "host", &*format!("console=ttyS0 {KERNEL}"))
+    );
     assert_eq!(after("-smp"), "1");
+}
+
+/// What is on the PCI bus has an address there, in the order of all; what is on none has none.
+#[test]
+fn a_guest_of_64_bit_arm_has_virtio_with_and_without_a_bus() {
+    let disks = [
+        (file(), disk("virtio-blk-mmio", Cache::None, Aio::Native)),
+        (file(), disk("virtio-blk", Cache::None, Aio::Native)),
+    ];
+    let nic = |model: &str, tap: &str| NicSpec { nic: Nic::new(model), tap: tap.into(), mac: "m".into() };
+    let specs = [nic("virtio-net-mmio", "t0"), nic("virtio-net", "t1")];
+    let nics = specs.iter().map(|spec| PlannedNic { spec, model: crate::nics::find(&spec.nic.model).unwrap() });
+    let args = arguments(&Plan { arch: Arch::Aarch64, nics: nics.collect(), ..plan(&disks, (7, 2)) });
+    let after = |option: &str| -> Vec<&str> {
+        args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
+    };
+    assert_eq!(
+        (after("-machine"), after("-cpu"), after("-global"), after("-smp")),
+        (vec!["virt"], vec!["cortex-a57"], vec!["virtio-mmio.force-legacy=false"], vec!["1,maxcpus=2"])
+    );
+    assert_eq!(after("-append"), [format!("console=ttyAMA0 {KERNEL} nr_cpus=1")]);
+    let devices = after("-device");
+    let of = |start: &str| *devices.iter().find(|device| device.starts_with(start)).unwrap();
+    assert!(!of("virtio-blk-device,id=disk0").contains("addr="), "{devices:?}");
+    assert!(of("virtio-blk-pci,id=disk1").ends_with("addr=04.0"), "{devices:?}");
+    assert!(!of("virtio-net-device,id=net0").contains("addr="), "{devices:?}");
+    assert!(of("virtio-net-pci,id=net1").ends_with("addr=06.0"), "{devices:?}");
 }
 
 /// One processor and never more lets TCG drop the guest's barriers: requests are lost then.

@@ -54,7 +54,7 @@ pub struct Booted {
 
 /// Boots a guest with this accelerator.
 pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) -> Result<Booted> {
-    let qemu = find_qemu(ctx.node.reader())?;
+    let qemu = find_qemu(ctx.node.reader(), spec.arch)?;
     let paths = Paths::below(&ctx.run_dir.join(&spec.name));
     let plan = plan(ctx, image, spec, accel, &paths, &qemu)?;
     let directory = Directory::make(ctx, &spec.name)?;
@@ -171,6 +171,7 @@ fn plan<'a>(
         name: &spec.name,
         qemu,
         accel,
+        arch: spec.arch,
         vcpus: spec.vcpus,
         memory_mib: spec.memory_mib,
         kernel: image.kernel(),

@@ -1,4 +1,5 @@
-//! Guests of our own under QEMU: machine q35, KVM where a guest really runs with it, else TCG.
+//! Guests of our own under QEMU: machine q35, KVM where a guest really runs with it, else TCG; or machine virt with
+//! 64-bit ARM, which is always emulated.
 
 mod accel;
 mod args;
@@ -8,6 +9,7 @@ mod effective;
 mod exchange;
 mod guard;
 mod launch;
+mod machine;
 mod pins;
 mod version;
 
@@ -16,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vmio_look::require::{Requirement, readable};
-use vmio_model::cell::Shape;
+use vmio_model::cell::{Actor, Arch, Shape};
 use vmio_model::result::Accel;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Node, Reader};
@@ -28,11 +30,13 @@ use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
-pub use accel::{NoKvm, known as known_accelerator};
-pub use version::why_not;
+pub use accel::{NoKvm, emulated, known as known_accelerator};
+pub use machine::AARCH64;
 
-/// The machine of our guests (QEMU `-machine`).
-const MACHINE: &str = "q35";
+/// Why no guest of this host's QEMU can have the disk or network device of this cell, if it cannot.
+pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
+    machine::why_not(actor).or_else(|| version::why_not(node, actor))
+}
 
 /// Entry `qemu`.
 pub struct Qemu;
@@ -50,9 +54,9 @@ impl GuestKind for Qemu {
                 name: "QEMU",
                 why: "runs the guest",
                 mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
-                check: |n| match find_qemu(n) {
+                check: |n| match find_qemu(n, Arch::X86_64) {
                     Ok(_) => Ok(()),
-                    Err(crate::qemu::Error::NoQemu { looked_for }) => Err(format!("none of {looked_for} in PATH")),
+                    Err(crate::qemu::Error::NoQemu { looked_for, .. }) => Err(format!("none of {looked_for} in PATH")),
                     Err(other) => Err(other.to_string()),
                 },
             },
@@ -65,10 +69,17 @@ impl GuestKind for Qemu {
         ];
         REQUIREMENTS
     }
+    fn requirements_of(&self, shape: &Shape) -> &'static [Requirement] {
+        match shape.arch {
+            Arch::X86_64 => self.requirements(),
+            Arch::Aarch64 => AARCH64,
+        }
+    }
     fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
         match shape {
-            Shape { machine: Some(machine), .. } if machine != MACHINE => {
-                Err(format!("vmio's own guests under QEMU have the machine {MACHINE}, not {machine}"))
+            Shape { arch, machine: Some(machine), .. } if machine != machine::of(*arch).name => {
+                let own = machine::of(*arch).name;
+                Err(format!("vmio's own guests of {arch} under QEMU have the machine {own}, not {machine}"))
             }
             Shape { kernel: Some(kernel), .. } => {
                 Err(format!("vmio's own guests run the kernel of their image, not {kernel}: see `vmio image`"))
@@ -79,8 +90,13 @@ impl GuestKind for Qemu {
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {
             guest: spec.name.clone(),
-            reason: "no image was built for it; run `vmio image build`".into(),
+            reason: format!("no image was built for it; run `vmio image build --arch {}`", spec.arch.debian()),
         })?;
+        if image.arch != spec.arch {
+            let (has, wants, deb) = (image.arch, spec.arch, spec.arch.debian());
+            let reason = format!("its image is for {has}, and it is of {wants}; run `vmio image build --arch {deb}`");
+            return Err(Error::Spec { guest: spec.name.clone(), reason });
+        }
         let mut accelerator = match ctx.accel {
             Some(accel) => Accelerator { accel, reason: "asked for".into() },
             None => accel::choose(ctx, image)?,

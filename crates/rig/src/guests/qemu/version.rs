@@ -9,8 +9,8 @@ use crate::disks::drivers;
 use crate::disks::targets;
 use crate::qemu::{ask_version, find_qemu};
 
-/// Why a guest of this host's QEMU cannot have the disk of this cell, if it cannot. The host is
-/// asked only when that depends on its QEMU.
+/// Why this host's QEMU cannot give a guest the disk of this cell, if it cannot. The host is asked only when that
+/// depends on its QEMU.
 pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
     let asked = actor.attachment()?;
     let driver = drivers::find(&asked.driver)?;
@@ -23,7 +23,7 @@ pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
         return None;
     }
     // That there is no QEMU at all is told as a requirement of the guest.
-    let qemu = find_qemu(node.reader()).ok()?;
+    let qemu = find_qemu(node.reader(), actor.side.shape.arch).ok()?;
     match ask_version(node, &qemu) {
         Ok(version) => needs.into_iter().find_map(|need| version.meets(need).err()),
         Err(e) => Some(e.to_string()),

@@ -1,39 +1,32 @@
-//! The programs of a lab host: packages of this host's own distribution, downloaded and unpacked,
-//! never installed. apt names them with all that they need, as for an empty machine; so it does
-//! not matter what is installed here, and nothing here is changed.
+//! Packages of this host's distribution, downloaded and unpacked, never installed. apt names them with all that they
+//! need, as for an empty machine; so it does not matter what is installed here, and nothing here is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use vmio_model::cell::Arch;
 use vmio_node::{Exec, Node};
 
-use crate::image::{Error, Progress, Result, file_error, run};
+use super::apt::Apt;
+use super::{Error, Progress, Result, file_error, run};
 
-/// What a host has that keeps guests on LVM and NFS, and their networks on Open vSwitch. fio, dd and vmio come from
-/// this host.
-const PACKAGES: [&str; 20] = [
-    "bash",
-    "coreutils",
-    "dash",
-    "diffutils",
-    "dmsetup",
-    "e2fsprogs",
-    "findutils",
-    "grep",
-    "iproute2",
-    "lvm2",
-    "mount",
-    "netbase",
-    "nfs-common",
-    "nfs-kernel-server",
-    "openvswitch-switch",
-    "procps",
-    "sed",
-    "systemd",
-    "thin-provisioning-tools",
-    "util-linux",
-];
+/// Packages that something is made of.
+pub(crate) struct Wanted {
+    /// What, for people.
+    pub what: &'static str,
+    /// The command that downloads them.
+    pub by: &'static str,
+    /// Their names.
+    pub packages: &'static [&'static str],
+    /// The processor that they are for.
+    pub arch: Arch,
+    /// Directory of the state directory in which they are kept.
+    pub dir: &'static str,
+    /// Their size, about.
+    pub megabytes: u32,
+}
+
 /// Scripts of these are for installing, or are not used here; together they are a third of all.
 const WITHOUT: [&str; 4] = ["perl", "libperl", "python3", "libpython3"];
 /// What is not unpacked.
@@ -48,12 +41,9 @@ const LEFT_OUT: [&str; 9] = [
     "./usr/lib/udev",
     "./lib/udev",
 ];
-/// Directory of the state directory in which the packages are kept.
-const KEPT: &str = "packages";
 /// What was asked for, then the files; written when all are there.
 const LIST: &str = "list";
-const LOOK_LIMIT: Duration = Duration::from_secs(120);
-const DOWNLOAD_LIMIT: Duration = Duration::from_secs(600);
+const UNPACK_LIMIT: Duration = Duration::from_secs(120);
 
 /// Downloaded packages.
 pub struct Packages {
@@ -61,32 +51,70 @@ pub struct Packages {
     pub files: Vec<PathBuf>,
 }
 
-impl Packages {
+impl Wanted {
     /// The packages that are kept in the state directory, or downloaded ones.
-    pub fn find(node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Self> {
-        let kept = state_dir.join(KEPT);
-        if let Some(packages) = Self::kept(&kept) {
+    pub fn find(&self, node: &dyn Node, state_dir: &Path, progress: Progress) -> Result<Packages> {
+        let kept = state_dir.join(self.dir);
+        if let Some(packages) = self.kept(&kept) {
             return Ok(packages);
         }
-        download(node, state_dir, &kept, progress)
-            .map_err(|e| Error::NoPackages { reason: e.to_string(), kept: kept.clone() })?;
-        Self::kept(&kept).ok_or_else(|| Error::NoPackages { reason: "apt downloaded too few".into(), kept })
+        let none = |reason: String| Error::NoPackages { what: self.what, by: self.by, reason, kept: kept.clone() };
+        self.download(node, state_dir, &kept, progress).map_err(|e| none(e.to_string()))?;
+        self.kept(&kept).ok_or_else(|| none("apt downloaded too few".into()))
     }
 
-    fn kept(dir: &Path) -> Option<Self> {
+    fn kept(&self, dir: &Path) -> Option<Packages> {
         let text = fs::read_to_string(dir.join(LIST)).ok()?;
         let mut lines = text.lines();
-        if lines.next()? != PACKAGES.join(" ") {
+        if lines.next()? != self.packages.join(" ") {
             return None;
         }
         let files: Vec<PathBuf> = lines.map(|name| dir.join(name)).collect();
-        (!files.is_empty() && files.iter().all(|f| f.is_file())).then_some(Self { files })
+        (!files.is_empty() && files.iter().all(|f| f.is_file())).then_some(Packages { files })
     }
 
+    fn download(&self, node: &dyn Node, state_dir: &Path, kept: &Path, progress: Progress) -> Result<()> {
+        let work = state_dir.join(format!("{}.new", self.dir));
+        let _ = fs::remove_dir_all(&work);
+        fs::create_dir_all(&work).map_err(file_error("make", &work))?;
+        let apt = Apt::ready(node, self.arch, state_dir)?;
+        let wanted = to_install(&apt.simulate(node, self.packages)?);
+        progress(&format!(
+            "downloading {} packages (about {} MB) for the {}; they are kept in {} and not installed",
+            wanted.len(),
+            self.megabytes,
+            self.what,
+            kept.display()
+        ));
+        apt.download(node, &work, &wanted)?;
+        let mut names: Vec<String> = fs::read_dir(&work)
+            .map_err(file_error("list", &work))?
+            .filter_map(|e| e.ok()?.file_name().into_string().ok())
+            .filter(|n| n.ends_with(".deb"))
+            .collect();
+        names.sort();
+        let list = work.join(LIST);
+        let lines = format!("{}\n{}\n", self.packages.join(" "), names.join("\n"));
+        fs::write(&list, lines).map_err(file_error("write", &list))?;
+        let _ = fs::remove_dir_all(kept);
+        fs::rename(&work, kept).map_err(file_error("move the packages into place from", &work))
+    }
+}
+
+impl Packages {
     /// What tells these packages from others.
     pub fn identity(&self) -> String {
         let names = self.files.iter().filter_map(|f| f.file_name());
         names.map(|n| format!("{}\n", n.to_string_lossy())).collect()
+    }
+
+    /// The version of a package, by the name of its file.
+    pub fn version(&self, package: &str) -> Option<String> {
+        self.files.iter().find_map(|file| {
+            let name = file.file_name()?.to_str()?.replace("%3a", ":");
+            let (found, rest) = name.split_once('_')?;
+            (found == package).then(|| rest.split('_').next().map(str::to_owned))?
+        })
     }
 
     /// Unpacks all into one tree, in which `bin`, `sbin` and `lib*` are links into `usr`.
@@ -106,43 +134,11 @@ impl Packages {
                 .args(["-c", script, "sh"])
                 .args([deb, &passing, tree].map(|p| p.to_string_lossy().into_owned()))
                 .args(LEFT_OUT.map(|p| format!("--exclude={p}")));
-            run(node, &cmd.limit(LOOK_LIMIT))?;
+            run(node, &cmd.limit(UNPACK_LIMIT))?;
         }
         let _ = fs::remove_file(&passing);
         Ok(())
     }
-}
-
-fn download(node: &dyn Node, state_dir: &Path, kept: &Path, progress: Progress) -> Result<()> {
-    let work = state_dir.join(format!("{KEPT}.new"));
-    let _ = fs::remove_dir_all(&work);
-    fs::create_dir_all(&work).map_err(file_error("make", &work))?;
-    let nothing = work.join("nothing-is-installed");
-    fs::write(&nothing, "").map_err(file_error("write", &nothing))?;
-    let ask = Exec::new("apt-get")
-        .args(["-o".to_owned(), format!("Dir::State::status={}", nothing.display())])
-        .args(["-o", "APT::Install-Recommends=0", "-o", "Debug::NoLocking=1", "--simulate", "install"])
-        .args(PACKAGES);
-    let wanted = to_install(&run(node, &ask.limit(LOOK_LIMIT))?);
-    fs::remove_file(&nothing).map_err(file_error("remove", &nothing))?;
-    progress(&format!(
-        "downloading {} packages (about 45 MB) for the lab host; they are kept in {} and not installed",
-        wanted.len(),
-        kept.display()
-    ));
-    // apt-get writes into the current directory.
-    let fetch = Exec::new("sh").args(["-c", "cd \"$1\" && shift && exec apt-get download \"$@\"", "sh"]);
-    run(node, &fetch.args([work.to_string_lossy()]).args(wanted).limit(DOWNLOAD_LIMIT))?;
-    let mut names: Vec<String> = fs::read_dir(&work)
-        .map_err(file_error("list", &work))?
-        .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|n| n.ends_with(".deb"))
-        .collect();
-    names.sort();
-    let list = work.join(LIST);
-    fs::write(&list, format!("{}\n{}\n", PACKAGES.join(" "), names.join("\n"))).map_err(file_error("write", &list))?;
-    let _ = fs::remove_dir_all(kept);
-    fs::rename(&work, kept).map_err(file_error("move the packages into place from", &work))
 }
 
 /// `NAME=VERSION` of what apt would install: lines `Inst NAME (VERSION …)`.
@@ -162,6 +158,14 @@ mod tests {
     use super::*;
     use vmio_node::fake::{Fake, says};
 
+    const WANTED: Wanted = Wanted {
+        what: "lab host",
+        by: "vmio lab build",
+        packages: &["lvm2", "mount"],
+        arch: Arch::X86_64,
+        dir: "packages",
+        megabytes: 45,
+    };
     const SIMULATED: &str = "NOTE: This is only a simulation!\n\
         Inst libc6 (2.36-9+deb12u14 Debian:12.15/oldstable [amd64]) []\n\
         Inst perl-base (5.36.0-7+deb12u4 Debian-Security:12/oldstable-security [amd64]) []\n\
@@ -177,25 +181,26 @@ mod tests {
     #[test]
     fn kept_packages_count_only_when_all_of_them_are_there() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = dir.path().join(KEPT);
+        let kept = dir.path().join(WANTED.dir);
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("a_1_amd64.deb"), "").unwrap();
-        assert!(Packages::kept(&kept).is_none());
+        assert!(WANTED.kept(&kept).is_none());
         let list = |asked: &str, files: &str| fs::write(kept.join(LIST), format!("{asked}\n{files}\n")).unwrap();
-        list(&PACKAGES.join(" "), "a_1_amd64.deb");
-        assert_eq!(Packages::kept(&kept).unwrap().identity(), "a_1_amd64.deb\n");
-        list(&PACKAGES.join(" "), "a_1_amd64.deb\nb_2_amd64.deb");
-        assert!(Packages::kept(&kept).is_none());
+        list(&WANTED.packages.join(" "), "a_1_amd64.deb");
+        assert_eq!(WANTED.kept(&kept).unwrap().identity(), "a_1_amd64.deb\n");
+        assert_eq!(WANTED.kept(&kept).unwrap().version("a").as_deref(), Some("1"));
+        list(&WANTED.packages.join(" "), "a_1_amd64.deb\nb_2_amd64.deb");
+        assert!(WANTED.kept(&kept).is_none());
         list("other packages", "a_1_amd64.deb");
-        assert!(Packages::kept(&kept).is_none());
+        assert!(WANTED.kept(&kept).is_none());
     }
 
     #[test]
     fn without_apt_it_is_said_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let said = |node: &Fake| Packages::find(node, dir.path(), &|_| {}).err().unwrap().to_string();
+        let said = |node: &Fake| WANTED.find(node, dir.path(), &|_| {}).err().unwrap().to_string();
         let text = said(&Fake::new("fake"));
-        assert!(text.contains("apt-get") && text.contains("vmio lab build") && text.contains(KEPT), "{text}");
+        assert!(text.contains("apt-get") && text.contains("vmio lab build") && text.contains(WANTED.dir), "{text}");
         // apt names packages, and none comes.
         let offline = Fake::new("fake").program("apt-get", says(SIMULATED)).program("sh", says(""));
         let text = said(&offline);

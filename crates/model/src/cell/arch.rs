@@ -1,0 +1,48 @@
+//! What a guest's processors understand.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// An instruction set. vmio itself runs on x86-64: a guest of another one is emulated, and nothing native stands
+/// against it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Arch {
+    /// 64-bit x86, as the host.
+    #[default]
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Arch {
+    /// All of them.
+    pub const ALL: [Arch; 2] = [Arch::X86_64, Arch::Aarch64];
+
+    /// As `uname -m` says.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "x86_64",
+            Arch::Aarch64 => "aarch64",
+        }
+    }
+
+    /// As Debian names its packages' architecture.
+    pub fn debian(self) -> &'static str {
+        match self {
+            Arch::X86_64 => "amd64",
+            Arch::Aarch64 => "arm64",
+        }
+    }
+
+    /// Whether it is the host's own.
+    pub fn is_own(&self) -> bool {
+        *self == Arch::default()
+    }
+}
+
+impl std::fmt::Display for Arch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
