@@ -205,6 +205,7 @@ fn a_thousand_leaves_and_back() {
 /// The kernel's list of all qdiscs leaves some out where interfaces go while it is given, and does not say so.
 #[test]
 #[ignore = "root"]
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 fn what_is_in_force_is_read_whole_while_interfaces_go() {
     apart(|| {
         // They are listed before ours, whose own list comes in parts.

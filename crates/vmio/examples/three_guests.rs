@@ -94,14 +94,7 @@ fn main() -> Result<()> {
             storage: Storage::File(file(dir.path(), w)?),
             attachment: Some(w.attachment.clone()),
         };
-        let spec = GuestSpec {
-            name: w.name.into(),
-            vcpus: 1,
-            memory_mib: 256,
-            pins: Vec::new(),
-            disks: vec![disk],
-            nics: Vec::new(),
-        };
+        let spec = GuestSpec { disks: vec![disk], ..GuestSpec::of(w.name, 1, 256) };
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
         let pid = guest.hypervisor().map(|h| h.pid);
         println!("{} runs as pid {}", w.name, pid.map_or_else(|| "?".to_owned(), |p| p.to_string()));
