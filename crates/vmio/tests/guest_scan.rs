@@ -210,6 +210,7 @@ const CANNOT: &[(&str, &str)] = &[
     ("setting-overridden", "a manager has to have asked for something else (tested with a real libvirt daemon)"),
     ("zfs-volblocksize", "ZFS is needed"),
     ("numa-split", "two NUMA nodes are needed"),
+    ("bridge-netfilter", "it is the namespace's, and would be every guest's (tested with a real bridge, `advice`)"),
     ("windows-no-enlightenments", "only a manager says which system is in a guest"),
 ];
 

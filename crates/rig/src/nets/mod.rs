@@ -435,6 +435,6 @@ mod tests {
             assert!(network.linked().iter().all(|peer| network.has_wire() && network.peers().contains(peer)), "{name}");
             assert_eq!(find(name).map(Network::name), Some(name));
         }
-        assert_eq!(peers(), [HOST, wire::PEER, REMOTE]);
+        assert_eq!(peers(), [HOST, NEIGHBOUR, wire::PEER, REMOTE]);
     }
 }

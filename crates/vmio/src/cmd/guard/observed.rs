@@ -8,7 +8,7 @@ use vmio_model::policy::units::show_rate;
 
 use super::table::{figure, unit};
 use crate::fit;
-use crate::report::format::count;
+use crate::report::format::{count, rate};
 use crate::term::Style;
 
 /// Columns of a figure.
@@ -40,7 +40,7 @@ pub fn end(status: &Status, style: Style) -> String {
 fn meant(pool: &ObservedPool) -> String {
     let mut all = Vec::new();
     let shared = show_rate(pool.shared_bps);
-    let peak = show_rate(pool.peak_bps);
+    let peak = rate(pool.peak_bps);
     let mut sum = format!("at most {peak} of {shared} taken at once");
     if pool.full_seconds > 0 {
         let _ = write!(sum, ", full for {}", count(pool.full_seconds as usize, "second"));
@@ -65,11 +65,7 @@ fn of_member(member: &ObservedMember) -> Vec<String> {
     ];
     let said = said.iter().filter(|(seconds, _)| *seconds > 0);
     let line = |(seconds, what): &(u64, &str)| {
-        format!(
-            "{name} (class {class}, peak {}) {what}: {}",
-            show_rate(member.peak_bps),
-            count(*seconds as usize, "second")
-        )
+        format!("{name} (class {class}, peak {}) {what}: {}", rate(member.peak_bps), count(*seconds as usize, "second"))
     };
     said.map(line).collect()
 }
