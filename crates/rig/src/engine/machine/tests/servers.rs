@@ -1,6 +1,8 @@
 //! Cells whose actors are served by real processes of this machine: see `workloads/service_tests.rs`.
 
 use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vmio_node::{Exec, Local, machine};
 
