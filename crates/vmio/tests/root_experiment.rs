@@ -63,7 +63,12 @@ fn three_containers_share_an_uplink_with_a_guard_and_without() {
             // 60 % is the first one's, what is left goes to the others by their order.
             Some(name) => assert!(got[0] > got[1] && got[1] > got[2] && got[0] > 9.5e6, "{name}: {got:?}"),
         }
-        assert!(system["host_drop_ratio"].as_f64().unwrap() > 0.2, "more came than the link carries: {system}");
+        // Where nothing takes packets from their socket on the way, what a guard holds back stays with who sends it.
+        let unsent = |m: &Value| m["measured"]["never_sent_ratio"].as_f64().unwrap();
+        let kept = system["members"].as_array().unwrap().iter().map(unsent).sum::<f64>() / 3.0;
+        let (dropped, guarded) = (system["host_drop_ratio"].as_f64().unwrap(), system["guard"].is_string());
+        assert!(dropped + kept > 0.2, "more is wanted than the link carries: {system}");
+        assert!(guarded || dropped > 0.2, "one queue drops: {system}");
     }
     assert!(fs::read_to_string(page).unwrap().contains("3 containers at 20 Mbit/s"));
 }

@@ -220,9 +220,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
         Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
-            .help(
-                "one guard runs on a host: `vmio guard status` shows it, `vmio guard apply` has it read the files anew",
-            )
+            .help("one guard runs on a host: `vmio guard status` shows it, `vmio guard undo` ends it")
             .into()),
         Err(e @ (ServiceError::System { .. } | ServiceError::Groups(_))) => {
             Err(Failure::new(Exit::Precondition, e.to_string()).into())

@@ -34,8 +34,6 @@ pub(in super::super) fn sweep(
     }
     let mut hooked = htb::placed(netlink, Placed::Clsact)?;
     hooked.extend(book.clsacts().into_iter().map(|device| device.index));
-    hooked.sort_unstable();
-    hooked.dedup();
     for index in hooked {
         // Gone meanwhile is as good.
         let Some(link) = links::by_index(netlink, index)? else {

@@ -1,11 +1,11 @@
 //! What is in force on what leaves an interface, and whose it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
-use super::super::{Device, Netlink, Result, links};
+use super::super::{Device, Netlink, Result};
 use super::encode::{
     AT_HOOKS, AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
     TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
@@ -301,18 +301,34 @@ pub(in super::super) enum Placed {
     Clsact,
 }
 
-/// The interfaces of the namespace that have one, by index. Each is asked: the list of all qdiscs may lack some
-/// ([`read`]).
-pub(in super::super) fn placed(netlink: &mut Netlink, what: Placed) -> Result<Vec<u32>> {
-    let mut all = Vec::new();
-    for links::Link { device, .. } in links::all(netlink)? {
-        let has = match what {
-            Placed::Ours => root(netlink, &device)?.is_some_and(|root| root.is_ours()),
-            Placed::Clsact => hook(netlink, &device)?.as_deref() == Some("clsact"),
-        };
-        all.extend(has.then_some(device.index));
+/// The interfaces of the namespace that have one, by index. The list may lack some ([`read`]), so it is taken until it
+/// gives the same twice; who asks about each interface instead is heard by all that listen for changes.
+pub(in super::super) fn placed(netlink: &mut Netlink, what: Placed) -> Result<BTreeSet<u32>> {
+    let mut before = listed(netlink, what)?;
+    for _ in 0..LISTS {
+        let mut now = listed(netlink, what)?;
+        if now.is_subset(&before) {
+            break;
+        }
+        before.append(&mut now);
     }
-    Ok(all)
+    Ok(before)
+}
+
+/// Most lists that are taken.
+const LISTS: usize = 16;
+
+fn listed(netlink: &mut Netlink, what: Placed) -> Result<BTreeSet<u32>> {
+    let all = netlink.dump("list qdiscs", &list(RTM_GETQDISC, 0, 0), |m| {
+        let (head, _) = m.split(TCMSG)?;
+        let found = qdisc(m)?;
+        let is = match what {
+            Placed::Ours => found.parent == AT_ROOT && found.is_ours(),
+            Placed::Clsact => found.kind == "clsact",
+        };
+        Ok(u32_at(head, 4).filter(|_| is))
+    })?;
+    Ok(all.into_iter().collect())
 }
 
 impl InForce {

@@ -134,8 +134,8 @@ impl Linux {
             Err(e) => failed = Some(e),
         }
         let kept = self.kept();
-        let mut at = match htb::placed(&mut self.netlink, Placed::Ours) {
-            Ok(all) => all,
+        let mut at: Vec<u32> = match htb::placed(&mut self.netlink, Placed::Ours) {
+            Ok(all) => all.into_iter().collect(),
             Err(e) => return Err(failed.unwrap_or(e)),
         };
         at.extend(book.replaced_at().iter().map(|device| device.index));
