@@ -15,7 +15,7 @@ const DOMAIN: &str = "<domain type='qemu'><name>web 1</name><memory unit='MiB'>6
 <source bridge='br0'/><model type='virtio'/><bandwidth><inbound average='12500' peak='25000' burst='1024'/>\
 <outbound average='2500'/></bandwidth></interface></devices></domain>";
 
-const POLICY: &str = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"300Mbit\"\nmax = \"600Mbit\"\n\
+const POLICY: &str = "[uplink.lo]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"300Mbit\"\nmax = \"600Mbit\"\n\
 [[interface]]\nmatch = { vm = \"web 1\" }\nclass = \"gold\"\nrx_class = \"gold\"\n\
 [[interface]]\nmatch = { name = \"tap*\" }\nclass = \"gold\"\n";
 
