@@ -242,7 +242,7 @@ impl<P: Plane> Core<P> {
 
     /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
     pub fn notes(&self) -> Vec<String> {
-        self.desired.notes.iter().cloned().chain(self.plane.notes()).collect()
+        self.desired.all_notes().cloned().chain(self.plane.notes()).collect()
     }
 
     /// Limits that the loop has set in a pool.

@@ -99,7 +99,8 @@ impl DesiredPool {
 pub struct Desired {
     /// By uplink and direction.
     pub pools: Vec<DesiredPool>,
-    /// Interfaces that more than one entry means, or that cannot be held, in a sentence each.
+    /// Interfaces that more than one entry means, that none means, or that cannot be held, and entries that mean none, in a
+    /// sentence each.
     pub notes: Vec<String>,
 }
 
@@ -170,9 +171,14 @@ pub fn desired(
 ) -> Result<Desired, Refusal> {
     let mut notes = Vec::new();
     let mut matched: Vec<Matched<'_>> = Vec::new();
+    let (mut used, mut without) = (BTreeSet::new(), Vec::new());
     for found in found {
         let interface = &found.interface;
-        let Some(assigned) = assign(policy, interface) else { continue };
+        let Some(assigned) = assign(policy, interface) else {
+            without.push(interface.name.as_str());
+            continue;
+        };
+        used.insert(&assigned.entry.place);
         if let Some(other) = assigned.passed_over {
             let (entry, place) = (&assigned.entry, &assigned.entry.place);
             notes.push(format!(
@@ -222,6 +228,7 @@ pub fn desired(
             }
         }
     }
+    notes.append(&mut strays(policy, &used, &without));
     if problems.is_empty() { Ok(Desired { pools, notes }) } else { Err(Refusal(problems)) }
 }
 
@@ -234,25 +241,18 @@ impl Desired {
 
 /// Entries that mean no interface that is there, and interfaces that no entry means, in a sentence each: the guest of the
 /// first may be off, or its name be written wrong; the others share `default`.
-pub fn strays(policy: &Policy, there: &[Interface]) -> Vec<String> {
-    let mut used: BTreeSet<&String> = BTreeSet::new();
-    let mut without: Vec<&str> = Vec::new();
-    for interface in there {
-        match assign(policy, interface) {
-            Some(assigned) => drop(used.insert(&assigned.entry.place)),
-            None => without.push(&interface.name),
-        }
-    }
+fn strays(policy: &Policy, used: &BTreeSet<&String>, without: &[&str]) -> Vec<String> {
     let unused = policy.entries.iter().filter(|entry| !used.contains(&entry.place));
     let mut all: Vec<String> = unused
         .map(|entry| format!("{}: no interface that is here now matches {}", entry.place, entry.matcher))
         .collect();
     if !without.is_empty() {
-        let (shown, more) = (without.len().min(NAMED), without.len().saturating_sub(NAMED));
-        let names =
-            if more > 0 { format!("{} and {more} more", without[..shown].join(", ")) } else { without.join(", ") };
-        let verb = if without.len() == 1 { "is" } else { "are" };
-        all.push(format!("{names} {verb} in no class: what they send and receive shares `default`, which comes last"));
+        let (named, more) = without.split_at(without.len().min(NAMED));
+        let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        let (names, verb) = (named.join(", "), if without.len() == 1 { "is" } else { "are" });
+        all.push(format!(
+            "{names}{more} {verb} in no class: what they send and receive shares `default`, which comes last"
+        ));
     }
     all
 }

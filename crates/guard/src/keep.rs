@@ -66,6 +66,14 @@ impl Keeper {
         matches!(*self.store(), Store::File(_))
     }
 
+    /// Whether nothing is written there.
+    pub fn is_empty(&self) -> bool {
+        match &*self.store() {
+            Store::File(ledger) => ledger.live().is_empty(),
+            Store::Memory(_, live) => live.is_empty(),
+        }
+    }
+
     /// The entries of one part.
     pub fn part(&self, part: &'static str) -> Keep {
         Keep { keeper: self.clone(), part }

@@ -150,7 +150,9 @@ impl Manager {
     /// When the plane cannot hold it, or fails.
     pub fn see(&mut self, seen: Seen) -> Result<(), ManagerError> {
         let before = self.limited();
-        let done = self.daemon()?.see(seen.found.clone())?;
+        // What goes while the limits are taken off is no trouble.
+        let Some(daemon) = &self.daemon else { return Ok(()) };
+        let done = daemon.see(seen.found.clone())?;
         self.trouble = done.as_ref().err().map(ToString::to_string);
         done?;
         self.found = seen.found;
@@ -206,16 +208,25 @@ impl Manager {
     /// When the policy is wrong or cannot be held; what was in force stays.
     pub fn apply(&mut self, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let next = read_now(&*self.texts.0, &self.read.over);
-        self.change(next, confirm)
+        self.follow_files(next, confirm)
+    }
+
+    /// What nobody may be there to hear is kept for the status.
+    fn follow_files(
+        &mut self,
+        next: Result<Read, ManagerError>,
+        confirm: Option<Duration>,
+    ) -> Result<(), ManagerError> {
+        let done = self.change(next, confirm);
+        self.refused = done.as_ref().err().map(ToString::to_string);
+        done
     }
 
     fn change(&mut self, next: Result<Read, ManagerError>, confirm: Option<Duration>) -> Result<(), ManagerError> {
-        let done = next.and_then(|next| {
-            self.daemon()?.reload(next.loaded.policy.clone())??;
-            Ok(next)
-        });
-        self.refused = done.as_ref().err().map(ToString::to_string);
-        let before = std::mem::replace(&mut self.read, done?);
+        let next = next?;
+        self.daemon()?.reload(next.loaded.policy.clone())??;
+        self.refused = None;
+        let before = std::mem::replace(&mut self.read, next);
         self.revision += 1;
         self.group();
         // Of two changes in a row that wait, what was in force before the first is what somebody was sure of.
@@ -307,7 +318,7 @@ impl Manager {
             return Ok(true);
         }
         let pending = self.pending.take();
-        let done = self.change(next, None);
+        let done = self.follow_files(next, None);
         self.pending = pending;
         done.map(|()| true)
     }
@@ -391,6 +402,7 @@ impl Manager {
     /// When the plane fails.
     pub fn stop(&mut self, undo: bool) -> Result<(), ManagerError> {
         let Some(daemon) = self.daemon.take() else { return Ok(()) };
+        self.pending = None;
         if !undo {
             drop(daemon);
             return Ok(());

@@ -55,6 +55,8 @@ pub enum Event {
         interfaces: usize,
         /// Uplinks.
         uplinks: usize,
+        /// What deserves a word of both.
+        notes: Vec<String>,
     },
     /// Another policy is in force.
     Reloaded {
@@ -154,8 +156,12 @@ impl Service {
         let server =
             Server::start(listeners, Arc::clone(&manager), ask).map_err(|e| system(("start the server".into(), e)))?;
         let mut turn = Turn { manager, seated: BTreeMap::new(), trouble: None, revision: 1 };
-        let status = turn.look(&mut |_| {});
-        tell(Event::Ready { interfaces: status, uplinks: api::lock(&turn.manager).uplinks().len() });
+        let interfaces = turn.look(&mut |_| {});
+        let manager = api::lock(&turn.manager);
+        let (uplinks, known) = (manager.uplinks().len(), manager.status()?);
+        drop(manager);
+        let notes = known.notes.into_iter().chain(known.policy.warnings).collect();
+        tell(Event::Ready { interfaces, uplinks, notes });
         let undone = turn.run(&heard, &mut tell);
         // Nobody is answered, and nothing is seen, once the limits are off.
         drop(server);

@@ -3,18 +3,21 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
 use crate::common::bed::{Bed, bed, ready, send};
 use crate::common::state::State;
-use crate::common::{apart, apart_with_bpffs, run, until};
+use crate::common::{Namespace, apart, apart_with_bpffs, run, until};
 use crate::root_plane::{interfaces, policy, tx};
 use crate::root_receive::LIMITED;
 use crate::root_receive_undo::detach_program;
 use crate::root_takeover::start;
 use vmio_guard::core::Core;
 use vmio_guard::planes::linux::{Linux, links};
+use vmio_guard::source::guests::Once;
+use vmio_guard::source::{Found, Source};
 
 const PERIOD: Duration = Duration::from_millis(10);
 const HARD: &str = "\
@@ -139,5 +142,28 @@ fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
         }
         assert!(!core.disturbed());
         core.undo().unwrap();
+    });
+}
+
+/// A container may change its address without a word to this end.
+#[test]
+#[ignore = "root"]
+fn addresses_of_other_ends_are_asked_for_anew_by_a_whole_look_alone() {
+    apart(|| {
+        let there = Namespace::make();
+        run(&["ip link add h0 type veth peer name g0", &format!("ip link set g0 netns {}", there.path())]);
+        let mut source = Source::open(Box::new(Once { guests: Vec::new(), unread: Vec::new() })).unwrap();
+        let uplinks = BTreeSet::new();
+        let of = |found: Vec<Found>| found.into_iter().find(|f| f.interface.name == "h0").unwrap().interface.macs;
+        let set = |address: &str| there.run(&[&format!("ip link set g0 address {address}")]);
+        set("02:00:00:00:00:01");
+        assert_eq!(of(source.look(&uplinks).unwrap()), ["02:00:00:00:00:01"]);
+        set("02:00:00:00:00:02");
+        assert_eq!(of(source.glance(&uplinks).unwrap()), ["02:00:00:00:00:01"], "kept");
+        assert_eq!(of(source.look(&uplinks).unwrap()), ["02:00:00:00:00:02"]);
+        // Of an interface that is not as it was nothing is kept.
+        run(&["ip link set h0 up"]);
+        set("02:00:00:00:00:03");
+        assert_eq!(of(source.glance(&uplinks).unwrap()), ["02:00:00:00:00:03"]);
     });
 }

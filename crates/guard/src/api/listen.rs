@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Gid, Mode, chmodat, chownat, statat, unlinkat};
 use rustix::process::{geteuid, umask};
@@ -36,9 +36,40 @@ impl Token {
     }
 }
 
+/// A socket's file. Dropped, it is gone.
+#[derive(Debug)]
+pub struct SocketFile(pub(super) PathBuf);
+
+impl SocketFile {
+    /// Removes what a guard that is dead has left at this path; whoever calls holds the guard's ledger, so there is no other
+    /// one. Whether nothing lies there now.
+    ///
+    /// # Errors
+    /// When the system refuses; with what was tried.
+    pub fn clear(path: &Path) -> Result<bool, (&'static str, io::Error)> {
+        match statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if stat.st_mode & 0o170_000 == 0o140_000 && stat.st_uid == geteuid().as_raw() => {
+                unlinkat(CWD, path, AtFlags::empty()).map_err(|e| ("remove the old socket", e.into())).map(|()| true)
+            }
+            Ok(_) => Ok(false),
+            Err(rustix::io::Errno::NOENT) => Ok(true),
+            Err(e) => Err(("look at", e.into())),
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // What cannot be removed is removed by the next guard.
+        let _ = SocketFile::clear(&self.0);
+    }
+}
+
 /// Sockets that wait for connections.
 #[derive(Debug)]
 pub struct Listeners {
+    /// Where the first lies.
+    pub file: SocketFile,
     /// For the owner and a group.
     pub unix: UnixListener,
     /// For who has the token.
@@ -57,21 +88,15 @@ impl Listeners {
         tcp: Option<(SocketAddr, Token)>,
     ) -> Result<Listeners, (String, io::Error)> {
         let at = |what: &str| format!("{what} {}", path.display());
-        match statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if stat.st_mode & 0o170_000 == 0o140_000 && stat.st_uid == geteuid().as_raw() => {
-                unlinkat(CWD, path, AtFlags::empty()).map_err(|e| (at("remove the old socket"), e.into()))?;
-            }
-            Ok(_) => {
-                let why = "something that is no socket of ours lies there";
-                return Err((at("listen at"), io::Error::new(io::ErrorKind::AlreadyExists, why)));
-            }
-            Err(rustix::io::Errno::NOENT) => {}
-            Err(e) => return Err((at("look at"), e.into())),
+        if !SocketFile::clear(path).map_err(|(what, e)| (at(what), e))? {
+            let why = "something that is no socket of ours lies there";
+            return Err((at("listen at"), io::Error::new(io::ErrorKind::AlreadyExists, why)));
         }
         let before = umask(Mode::from_raw_mode(0o177));
         let unix = UnixListener::bind(path);
         umask(before);
         let unix = unix.map_err(|e| (at("listen at"), e))?;
+        let file = SocketFile(path.to_owned());
         if let Some(group) = group {
             chownat(CWD, path, None, Some(Gid::from_raw(group)), AtFlags::SYMLINK_NOFOLLOW)
                 .and_then(|()| chmodat(CWD, path, Mode::from_raw_mode(0o660), AtFlags::empty()))
@@ -84,7 +109,7 @@ impl Listeners {
             listener.set_nonblocking(true).map_err(failed)?;
             Ok((listener, token))
         });
-        Ok(Listeners { unix, tcp: tcp.transpose()? })
+        Ok(Listeners { file, unix, tcp: tcp.transpose()? })
     }
 }
 
@@ -111,6 +136,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("guard.sock");
         drop(Listeners::open(&path, None, None).unwrap());
+        assert!(!path.exists(), "nobody listens there any more");
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
         let again = Listeners::open(&path, None, None).unwrap();
         let meta = std::fs::metadata(&path).unwrap();
         assert!(meta.file_type().is_socket());

@@ -31,7 +31,7 @@ pub mod client;
 mod listen;
 mod page;
 
-pub use listen::{Listeners, Token};
+pub use listen::{Listeners, SocketFile, Token};
 
 /// Largest body of a request.
 const BODY: usize = 64 << 10;
@@ -218,6 +218,7 @@ async fn with_token(State(token): State<Token>, request: Request, next: Next) ->
 /// The server. Dropped, it ends.
 #[derive(Debug)]
 pub struct Server {
+    _file: SocketFile,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -232,9 +233,10 @@ impl Server {
         let asked = Asked { manager, wishes: Arc::new(Mutex::new(wishes)) };
         let (end, ended) = oneshot::channel();
         let router = router(asked);
+        let Listeners { file, unix, tcp } = listeners;
         let serve = async move {
-            let unix = accept_unix(listeners.unix, router.clone());
-            let tcp = accept_tcp(listeners.tcp, router);
+            let unix = accept_unix(unix, router.clone());
+            let tcp = accept_tcp(tcp, router);
             tokio::select! {
                 _ = ended => {}
                 () = unix => {}
@@ -246,7 +248,7 @@ impl Server {
             // Whoever is just being answered gets the end of the answer.
             runtime.shutdown_timeout(Duration::from_millis(500));
         })?;
-        Ok(Server { end: Some(end), thread: Some(thread) })
+        Ok(Server { _file: file, end: Some(end), thread: Some(thread) })
     }
 }
 

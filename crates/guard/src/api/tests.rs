@@ -68,7 +68,8 @@ impl Served {
         unix.set_nonblocking(true).unwrap();
         tcp.set_nonblocking(true).unwrap();
         let address = tcp.local_addr().unwrap();
-        let listeners = Listeners { unix, tcp: Some((tcp, Token::of(WORD).unwrap())) };
+        let file = SocketFile(dir.path().join("guard.sock"));
+        let listeners = Listeners { file, unix, tcp: Some((tcp, Token::of(WORD).unwrap())) };
         let (ask, wishes) = mpsc::channel();
         let server = Server::start(listeners, Arc::clone(&manager), ask).unwrap();
         Served { dir, manager, server, tcp: address, _wishes: wishes }

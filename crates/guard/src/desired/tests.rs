@@ -154,8 +154,13 @@ fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
 fn a_guest_that_comes_later_takes_nobodys_limits_off() {
     // What a pattern happens to match is noted even when the policy comes.
     let mut core = start(POLICY, vec![lost(1, "tap1"), held(2, OPEN)]).unwrap();
-    assert_eq!(core.desired().notes.len(), 1, "{:?}", core.desired().notes);
-    assert!(core.desired().notes[0].contains("it is not limited"), "{:?}", core.desired().notes);
+    let notes = &core.desired().notes;
+    assert!(notes[0].contains("it is not limited"), "{notes:?}");
+    let unused = [
+        "guard.toml:9:9: no interface that is here now matches vnet0",
+        "guard.toml:13:9: no interface that is here now matches vm:web",
+    ];
+    assert_eq!(notes[1..], unused);
     core.see(vec![lost(3, "vnet0"), held(2, OPEN), held(4, OPEN)]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "tap2", "tap4", "default", "vnet0"]);
@@ -163,6 +168,23 @@ fn a_guest_that_comes_later_takes_nobodys_limits_off() {
     let before = core.desired().clone();
     assert!(matches!(core.reload(policy(POLICY)), Err(CoreError::Refused(_))));
     assert_eq!(*core.desired(), before);
+}
+
+#[test]
+fn who_is_in_no_class_is_named() {
+    let there = |others: u32| {
+        let other = |index| Found {
+            interface: Interface { name: format!("veth{index}"), ..held(index, OPEN).interface },
+            ..held(index, OPEN)
+        };
+        let text = POLICY.split("[[interface]]\nmatch = { name = \"vnet0\" }").next().unwrap();
+        let core = start(text, std::iter::once(held(1, OPEN)).chain((2..2 + others).map(other)).collect()).unwrap();
+        core.desired().notes.clone()
+    };
+    assert_eq!(there(0), [""; 0]);
+    assert_eq!(there(1), ["veth2 is in no class: what they send and receive shares `default`, which comes last"]);
+    assert!(there(2)[0].starts_with("veth2, veth3 are in no class"), "{:?}", there(2));
+    assert!(there(10)[0].contains("veth9 and 2 more are in no class"), "{:?}", there(10));
 }
 
 /// An interface may be called as a member that every uplink has: a pattern, a machine or an address means it all the same.

@@ -37,7 +37,7 @@ const SELDOM: Duration = Duration::from_secs(10);
 const PART: u32 = 500;
 const CHANGING_PART: u32 = 20;
 /// this.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(180);
 /// Events come in rows: an interface is made, renamed, made a port, brought up.
 const REST: Duration = Duration::from_millis(2);
 /// How long the thread rests after the kernel refused to tell.
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(pace.rest, Duration::from_secs(2));
         (0..30).for_each(|_| pace.looked(Duration::from_millis(100), Some(&found(2)), false));
         assert_eq!(pace.rest, Duration::from_secs(50));
-        pace.looked(Duration::from_secs(5), Some(&found(2)), true);
+        pace.looked(Duration::from_secs(10), Some(&found(2)), true);
         assert_eq!(pace.rest, LONGEST);
     }
 }

@@ -4,7 +4,7 @@ mod document;
 
 use std::collections::BTreeMap;
 
-use vmio_guard::planes::linux::functions;
+use vmio_guard::planes::linux::{self, functions};
 use vmio_look::Look;
 use vmio_look::kinds;
 use vmio_look::neighbours;
@@ -101,6 +101,8 @@ fn abilities() -> Vec<Ability> {
             add("workload", name, about, listed(requirements), needed);
         }
     }
+    let about = "a policy kept in force by `vmio guard run`";
+    add("guard", "linux", about, listed(linux::REQUIREMENTS), false);
     let about = "limits in a card for its virtual functions, for `vmio guard`";
     add("guard", "card limits", about, vec![&functions::CARD], false);
     let about = "disk use by process, for `vmio top`";

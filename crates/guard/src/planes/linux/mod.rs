@@ -20,11 +20,13 @@ pub mod ifb;
 pub mod links;
 pub mod netlink;
 mod plane;
+mod requirements;
 pub mod tap;
 
 pub use links::Device;
 pub use netlink::Netlink;
 pub use plane::{ENTRY, Linux};
+pub use requirements::REQUIREMENTS;
 
 /// What went wrong: what was tried, where, and what to do.
 #[derive(Debug, thiserror::Error)]

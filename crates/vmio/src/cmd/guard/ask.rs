@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{StringValueParser, TypedValueParser};
 use vmio_guard::api::client::{Client, ClientError};
-use vmio_guard::api::{Apply, Set, Stop};
+use vmio_guard::api::{Apply, Set, SocketFile, Stop};
 use vmio_guard::groups::Groups;
 use vmio_guard::keep::Keeper;
 use vmio_guard::manager::document::Status;
@@ -199,6 +199,7 @@ pub fn undo(context: &Context) -> Outcome {
         return Err(failure.help("run it as root").into());
     }
     let keeper = Keeper::open(&run::state(context)?)?;
+    let stood = linux::stands()? || !keeper.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;
     keeper.part("set").clear()?;
@@ -206,6 +207,13 @@ pub fn undo(context: &Context) -> Outcome {
     for note in plane.notes().into_iter().chain(groups.notes) {
         term::note(&note);
     }
-    term::note("no daemon runs; the limits are off");
+    // What a guard that was killed has left.
+    if let Err((what, e)) = SocketFile::clear(&context.paths.own_guard_socket()) {
+        term::note(&format!("cannot {what} {}: {e}", context.paths.own_guard_socket().display()));
+    }
+    term::note(match stood {
+        true => "no daemon runs; the limits are off",
+        false => "no daemon runs, and no limit of one was in force",
+    });
     Ok(Exit::Done)
 }

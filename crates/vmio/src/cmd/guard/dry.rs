@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use vmio_guard::desired::{Numbers, Strictness, desired, strays};
+use vmio_guard::desired::{Numbers, Strictness, desired};
 use vmio_guard::planes::{Entry, linux};
 use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
@@ -57,8 +57,7 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
             text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));
         }
     }
-    let there: Vec<_> = found.into_iter().map(|found| found.interface).collect();
-    for note in next.all_notes().chain(&strays(&policy, &there)) {
+    for note in next.all_notes() {
         text += &fit::paragraph("  ", 2, note);
     }
     if next.pools.iter().all(|pool| pool.seats.iter().all(|seat| seat.interface.is_none())) {

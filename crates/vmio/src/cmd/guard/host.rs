@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_guard::desired::{Desired, Numbers, Strictness, desired, strays};
+use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
 use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
@@ -87,12 +87,11 @@ pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
         Ok(here) => seated(here),
         Err(_) => there.iter().filter(|i| vmio_model::policy::assign::assign(policy, i).is_some()).count(),
     };
-    let (mut refused, mut notes) = match here {
+    let (mut refused, notes) = match here {
         Ok(here) => (Vec::new(), here.all_notes().cloned().collect()),
         Err(Refusal(why)) => (why, Vec::new()),
     };
     refused.extend(linux::in_the_way(&uplinks, false)?);
-    notes.extend(strays(policy, &there));
     Ok(HostChecked {
         interfaces: there.len(),
         in_a_class,

@@ -261,13 +261,16 @@ fn signals(wish: Sender<Wish>) -> std::io::Result<()> {
     thread::Builder::new().name("guard-signals".into()).spawn(run).map(drop)
 }
 
+/// Notes that are told at the start.
+const NOTES: usize = 20;
+
 /// A line an event, and what systemd wants to know.
 fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
     // Without systemd nobody listens.
     let systemd = |state: &[NotifyState<'_>]| drop(sd_notify::notify(state));
     let warn = |text: &str| term::note(&format!("{}: {text}", style.yellow("warning")));
     match event {
-        Event::Ready { interfaces, uplinks } => {
+        Event::Ready { interfaces, uplinks, notes } => {
             let what = if observes { "observed, with nothing in force" } else { "in force" };
             term::note(&format!(
                 "{what}: {} of {}; asked at {}",
@@ -275,6 +278,12 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
                 count(*uplinks, "uplink"),
                 socket.display()
             ));
+            for note in notes.iter().take(NOTES) {
+                term::note(&format!("note: {note}"));
+            }
+            if notes.len() > NOTES {
+                term::note(&format!("and {} more: vmio guard status", notes.len() - NOTES));
+            }
             systemd(&[NotifyState::Ready]);
         }
         Event::Reloaded { revision } => term::note(&format!("revision {revision} of the policy is in force")),
