@@ -52,6 +52,18 @@ pub fn over_bridge(nic: Option<&str>, workload: &str) -> Cell {
     Cell::of(side, cell::Subject::Path { network: "bridge".into(), peer: "host".into(), nic }, workload)
 }
 
+/// Over a bridge at 10 Gbit/s, and at `seen` under a setting; natively 40 and 35.
+pub fn over_bridge_under(setting: &str, value: &str, seen: f64) -> Facts {
+    let mut under = over_bridge(Some("virtio-net"), "iperf3-tcp");
+    under.settings.insert(setting.into(), value.into());
+    Bench::new()
+        .cell(over_bridge(None, "iperf3-tcp"), 40e9)
+        .cell(under.natively(), 35e9)
+        .cell(under, seen)
+        .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
+        .facts()
+}
+
 /// [`guest`] by virtio-blk.
 pub fn virtio(target: &str, workload: &str) -> Cell {
     guest(target, "virtio-blk", workload)

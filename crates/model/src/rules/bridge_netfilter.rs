@@ -69,26 +69,15 @@ fn off(bridge: Option<&str>) -> String {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::testing::{Bench, over_bridge};
+    use crate::testing::over_bridge_under;
 
     pub fn fires() -> Facts {
-        run(8e9)
+        over_bridge_under(super::SETTING, "on", 8e9)
     }
 
     /// Where it makes no difference.
     pub fn silent() -> Facts {
-        run(10e9)
-    }
-
-    fn run(seen: f64) -> Facts {
-        let mut on = over_bridge(Some("virtio-net"), "iperf3-tcp");
-        on.settings.insert(super::SETTING.into(), "on".into());
-        Bench::new()
-            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
-            .cell(on.natively(), 35e9)
-            .cell(on, seen)
-            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
-            .facts()
+        over_bridge_under(super::SETTING, "on", 10e9)
     }
 }
 

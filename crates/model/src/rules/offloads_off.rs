@@ -74,26 +74,15 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
 #[cfg(test)]
 mod fixture {
     use crate::facts::Facts;
-    use crate::testing::{Bench, over_bridge};
+    use crate::testing::over_bridge_under;
 
     pub fn fires() -> Facts {
-        run(5e9)
+        over_bridge_under(super::SETTING, "off", 5e9)
     }
 
     /// Where they make no difference.
     pub fn silent() -> Facts {
-        run(10e9)
-    }
-
-    fn run(without: f64) -> Facts {
-        let mut off = over_bridge(Some("virtio-net"), "iperf3-tcp");
-        off.settings.insert(super::SETTING.into(), "off".into());
-        Bench::new()
-            .cell(over_bridge(None, "iperf3-tcp"), 40e9)
-            .cell(off.natively(), 30e9)
-            .cell(off, without)
-            .cell(over_bridge(Some("virtio-net"), "iperf3-tcp"), 10e9)
-            .facts()
+        over_bridge_under(super::SETTING, "off", 10e9)
     }
 }
 
