@@ -100,6 +100,9 @@ pub struct Headline {
     /// What of the host's speed it is about; `None` of what is of no one nature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nature: Option<Nature>,
+    /// The kind of guest: `qemu`, `container`.
+    #[serde(default)]
+    pub side: String,
     /// What it is about, for example `device/qemu/virtio-blk,none,native`.
     pub guest: String,
     /// Geometric mean of the shares below, round by round.

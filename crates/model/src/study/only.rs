@@ -1,6 +1,7 @@
-//! A part of a study: what of it is of some natures.
+//! Another form of a study: what of it is of some natures, and the same with other guests.
 
 use super::{Matrix, Names, Sort, Study};
+use crate::cell::Side;
 use crate::study::Nature;
 
 /// The share of a study's time in which guests boot: as often for few cells as for many.
@@ -25,15 +26,38 @@ impl Study {
             let lead = named.cell().map(|cell| cell.lead);
             lead.is_some_and(|lead| wanted(Sort::of(&lead.subject), &lead.workload))
         });
-        let (left, all) = (part.cells().len(), self.cells().len());
-        if left == 0 {
+        if part.cells().is_empty() {
             return None;
         }
-        part.repeat.max_minutes = self.repeat.max_minutes * (BOOTS + (1.0 - BOOTS) * left as f64 / all as f64);
         if !part.has_disks() {
             (part.size, part.repeat.max_gib_written) = (None, None);
         }
-        Some(part)
+        Some(part.in_the_time_of(self))
+    }
+
+    /// The study with guests of these kinds in place of its own, each against what its own are against; `None` where it is not
+    /// about guests that vmio starts. Its time grows, and shrinks, with its cells; what it may write does not.
+    pub fn with_guests(&self, kinds: &[&str]) -> Option<Study> {
+        let is_guest = |kind: &String| {
+            let side = Side::of(kind.as_str());
+            !side.is_native() && !side.is_afar()
+        };
+        let mut other = self.clone();
+        for matrix in &mut other.matrix {
+            if !matrix.sides.iter().any(is_guest) {
+                return None;
+            }
+            matrix.sides.retain(|kind| !is_guest(kind));
+            matrix.sides.extend(kinds.iter().map(|kind| (*kind).to_owned()));
+        }
+        self.named.is_empty().then(|| other.in_the_time_of(self))
+    }
+
+    /// With as much of another's time as it has of its cells.
+    fn in_the_time_of(mut self, whole: &Study) -> Study {
+        let (own, all) = (self.cells().len(), whole.cells().len());
+        self.repeat.max_minutes = whole.repeat.max_minutes * (BOOTS + (1.0 - BOOTS) * own as f64 / all as f64);
+        self
     }
 
     /// The natures of its cells, each once, in the order in which they are shown.

@@ -1,4 +1,4 @@
-//! The headlines, one a nature: what the best guest that one would make by default gets of this host; where the study
+//! The headlines, one a nature and kind of guest: what the best guest that one would make by default gets of this host; where the study
 //! compares with something else, what its first cells get of that.
 
 use super::shares::{overall, verdict};
@@ -30,7 +30,7 @@ fn distance(target: &str, a: &Attachment) -> u32 {
 /// first one, those with a paravirtual device before others. One that had the host for itself.
 fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
     let alone = || shares.iter().copied().filter(|s| s.cell.is_alone());
-    if alone().any(|s| s.cell.target().is_some()) {
+    if alone().any(|s| s.cell.attachment().is_some()) {
         let far = |s: &&Share| Some((distance(s.cell.target()?, s.cell.attachment()?), s.cell.settings.len()));
         let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
         return alone().filter(by_default).min_by_key(far);
@@ -41,7 +41,7 @@ fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
 /// From this share of a cap on a guest reaches it.
 const REACHES: f64 = 0.95;
 
-/// The headlines of a run, one of each nature of which there is a pair of what it would be about.
+/// The headlines of a run, one of each nature and kind of guest of which there is a pair of what it would be about.
 pub(super) fn headlines(
     run: &Run,
     cells: &[CellRow],
@@ -53,9 +53,24 @@ pub(super) fn headlines(
     let of = |nature| {
         let own = |share: &&Share| Nature::of_cell(&share.cell, &run.workloads) == nature;
         let own: Vec<&Share> = shares.iter().filter(own).collect();
-        headline(run, cells, (nature, &own), baseline, rule, emulated)
+        // Against something else than the host the first cells stand for all.
+        let kinds = if baseline.is_native() { kinds(&own) } else { vec![own] };
+        kinds.into_iter().filter_map(move |own| headline(run, cells, (nature, &own), baseline, rule, emulated))
     };
-    Nature::ALL.into_iter().map(Some).chain([None]).filter_map(of).collect()
+    Nature::ALL.into_iter().map(Some).chain([None]).flat_map(of).collect()
+}
+
+/// The shares by the kind of guest that they are of: those with a machine first, else in the order in which they come.
+fn kinds<'a>(shares: &[&'a Share]) -> Vec<Vec<&'a Share>> {
+    let mut kinds: Vec<Vec<&Share>> = Vec::new();
+    for share in shares {
+        match kinds.iter_mut().find(|own| own[0].cell.lead.side.kind == share.cell.lead.side.kind) {
+            Some(own) => own.push(share),
+            None => kinds.push(vec![share]),
+        }
+    }
+    kinds.sort_by_key(|own| own[0].cell.lead.side.shares_kernel());
+    kinds
 }
 
 fn headline(
@@ -79,7 +94,9 @@ fn headline(
         false => format!("{:.0} %", ratio.value * 100.0),
     };
     let figure = if enough { figure } else { format!("so far about {figure}") };
-    let emulation = if emulated { " under software emulation (TCG)" } else { "" };
+    let contained = best.cell.lead.side.shares_kernel();
+    let who = if contained { "A container" } else { "A reference guest" };
+    let emulation = if emulated && !contained { " under software emulation (TCG)" } else { "" };
     // Of the host's own disk it says nothing.
     let host = run.environment.modelled.as_ref().map_or_else(|| "this host".to_owned(), ModelledDisk::headline);
     // With --gentle both sides ran under a cap: a share of the host it is not.
@@ -89,11 +106,11 @@ fn headline(
     let told = match baseline.is_native() {
         // What the guest gets beyond it is not known.
         true if cap.is_some() && enough && ratio.value >= REACHES => format!(
-            "A reference guest made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
+            "{who} made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
              the cap",
             cap.unwrap_or_default(),
         ),
-        true => format!("A reference guest made by vmio gets {figure} of {}{emulation}: {at}", cap.unwrap_or(host),),
+        true => format!("{who} made by vmio gets {figure} of {}{emulation}: {at}", cap.unwrap_or(host),),
         false => format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
             compared.first()?.1.place_key(),
@@ -107,6 +124,7 @@ fn headline(
     let doubt = if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) };
     Some(Headline {
         nature,
+        side: best.cell.lead.side.kind.clone(),
         guest,
         share_ratio: ratio,
         converged: known,
@@ -164,6 +182,7 @@ fn cost(share: &Share, cells: &[CellRow]) -> Option<String> {
     if !native.cell.is_native() || guest.cell.is_native() || native.cpu.clock != guest.cpu.clock {
         return None;
     }
+    let way = if guest.cell.lead.side.shares_kernel() { "in the container" } else { "through the guest" };
     let (native, guest) = (native.cpu.host_seconds_per_request?, guest.cpu.host_seconds_per_request?);
-    Some(format!("host CPU per request {:.0} µs natively, {:.0} µs through the guest", native * 1e6, guest * 1e6))
+    Some(format!("host CPU per request {:.0} µs natively, {:.0} µs {way}", native * 1e6, guest * 1e6))
 }

@@ -255,6 +255,21 @@ fn emulation_is_said_in_the_headline_and_beside_it() {
 }
 
 #[test]
+fn each_kind_of_guest_has_a_headline_and_a_container_is_never_emulated() {
+    let contained = |workload: &str| Cell::on("container", "device", None, workload);
+    let mut run = bench().cell(contained("durable-append"), 950.0).cell(contained("seq-write"), 380e6).run();
+    run.environment.accel = Some(Accel::Tcg);
+    let s = summarise(&run);
+    let told: Vec<(&str, &str)> = s.headlines().map(|h| (h.side.as_str(), h.guest.as_str())).collect();
+    assert_eq!(told, [("qemu", "device/qemu/virtio-blk,none,native"), ("container", "device/container")]);
+    let container = s.headlines().nth(1).unwrap();
+    assert!(container.text.starts_with("A container made by vmio gets 67 % ("), "{}", container.text);
+    assert!(!container.text.contains("emulation"), "{}", container.text);
+    assert!(!container.lines.iter().any(|line| line.contains("through the guest")), "{:?}", container.lines);
+    assert!(s.headline.unwrap().text.contains("under software emulation (TCG)"));
+}
+
+#[test]
 fn a_run_without_samples_is_an_empty_summary() {
     let s = summarise(&Bench::new().run());
     assert!(s.cells.is_empty() && s.shares.is_empty() && s.headline.is_none());

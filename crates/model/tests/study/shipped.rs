@@ -74,6 +74,34 @@ fn a_part_of_a_study_is_what_is_of_the_natures_that_were_asked_for() {
     assert_eq!(study(SPARSE).only(&[Nature::Network], &names), None);
 }
 
+/// Beside the guests, or in their place; what another machine is has no guests of vmio's.
+#[test]
+fn a_study_with_other_guests_has_them_in_every_part() {
+    let (quick, names) = (study(QUICK), shipped_names());
+    let of = |study: &Study, kind: &str| {
+        study
+            .cells()
+            .iter()
+            .filter(|cell| cell.lead.side.kind == kind)
+            .map(|cell| cell.natively().key())
+            .collect::<BTreeSet<_>>()
+    };
+    let both = quick.with_guests(&["qemu", "container"]).unwrap();
+    assert_eq!(of(&both, "qemu"), of(&quick, "qemu"));
+    assert_eq!(of(&both, "container"), of(&quick, "native"), "each native cell has one");
+    assert_eq!(both.cells().len(), 47);
+    assert!((both.repeat.max_minutes - (0.8 + 7.2 * 47.0 / 34.0)).abs() < 1e-9, "{}", both.repeat.max_minutes);
+    assert_eq!(both.repeat.max_gib_written, quick.repeat.max_gib_written);
+    let alone = quick.with_guests(&["container"]).unwrap();
+    assert!(alone.boots_nothing() && alone.natures(&names) == Nature::ALL);
+    assert_eq!((of(&alone, "container"), of(&alone, "qemu").len()), (of(&quick, "native"), 0));
+    assert_eq!(Study::parse("stored", &alone.to_toml(), &names).unwrap(), alone);
+    assert_eq!(quick.with_guests(&["qemu"]).unwrap(), quick);
+    let mut afar = quick;
+    afar.matrix.iter_mut().for_each(|matrix| matrix.sides = vec!["ssh".into()]);
+    assert_eq!(afar.with_guests(&["qemu"]), None, "another machine is measured as it is");
+}
+
 /// The long studies fit their own budgets at this machine's pace, boots and preparation included.
 #[test]
 fn the_long_studies_fit_their_budgets() {

@@ -1,10 +1,13 @@
 //! `vmio tax`: how much of this host's speed a reference guest gets, and why not more.
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use vmio_model::cell::Side;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
 use vmio_model::study::Nature;
 use vmio_model::study::Study;
 use vmio_node::Local;
+use vmio_rig::guests::{self, GuestKind};
 
 use crate::context::{Context, Outcome};
 use crate::report::Forms;
@@ -16,6 +19,8 @@ Examples:
   vmio tax --dry-run             the plan: where, how long, how much is written
   vmio tax --quick --yes         about nine minutes, without asking
   vmio tax --only storage,cpu    these alone, in as much less time
+  vmio tax --guests qemu,container
+                                 a container beside the guest, in every part
   vmio tax --light               writes 5 GiB at most: for disks that others use,
                                  and flash that wears
   vmio tax --full --on /srv/vms  every mode, on the storage of the guests' images
@@ -47,6 +52,10 @@ pub struct Args {
     /// What to measure, of storage, network, cpu and memory [default: all]; the time limit is as much less
     #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with_all = ["like", "resume", "of"])]
     only: Vec<Nature>,
+    /// What to measure against the host: reference guests under QEMU, containers (namespaces and a control group, no
+    /// engine), or both [default: qemu]; the time limit follows
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), conflicts_with_all = ["like", "resume", "of"])]
+    guests: Vec<String>,
     /// Set up the reference guest like this running guest, then with those fixes of its findings that can
     /// be measured (driver, cache and AIO, I/O thread, queues, image); the running guest is only read
     #[arg(long, value_name = "GUEST", conflicts_with_all = ["full", "quick", "light", "noise"])]
@@ -80,6 +89,27 @@ fn rule(id: &str) -> Result<String, String> {
     }
     let near = Rule::nearest(id).map(|near| format!("; did you mean `{near}`?"));
     Err(format!("no rule has this name{} (docs/rules.md lists all)", near.unwrap_or_default()))
+}
+
+/// The kinds of guests that vmio starts.
+fn kinds() -> PossibleValuesParser {
+    let side = |kind: &&&dyn GuestKind| Side::of(kind.name());
+    let started = guests::ALL.iter().filter(|kind| !side(kind).is_native() && !side(kind).is_afar());
+    started.map(|kind| PossibleValue::new(kind.name()).help(kind.about())).collect::<Vec<_>>().into()
+}
+
+/// The study with these kinds of guests; with its own, where none was named.
+fn with_guests(kinds: &[String], study: Study) -> Result<Study, Failure> {
+    let mut named: Vec<&str> = kinds.iter().map(String::as_str).collect();
+    named.dedup();
+    if named.is_empty() {
+        return Ok(study);
+    }
+    let Some(other) = study.with_guests(&named) else {
+        let failure = Failure::new(Exit::Usage, format!("the study {} has no guests that vmio starts", study.name));
+        return Err(failure.help("leave --guests out: another machine is measured as it is"));
+    };
+    Ok(Study { title: format!("{} ({})", other.title, named.join(", ")), ..other })
 }
 
 /// What of a study was asked for; all, where nothing was named.
@@ -126,7 +156,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let study = crate::studies::named(name)?;
     let Some(guest) = &args.like else {
-        let study = only(&args.only, study)?;
+        let study = only(&args.only, with_guests(&args.guests, study)?)?;
         return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
     };
     // What is set up like the guest is its disk.

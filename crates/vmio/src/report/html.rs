@@ -66,7 +66,7 @@ fn headline(report: &Report<'_>) -> Html {
 
 fn overall(report: &Report<'_>) -> Html {
     html! {
-        @for (heading, h) in view::headlines(&report.summary) { (head(report, heading, h)) }
+        @for (heading, h) in view::headlines(&report.summary) { (head(report, heading.as_deref(), h)) }
         @if report.summary.headline.is_none() {
             div.head { p { (report.versus.no_headline(&report.summary)) } }
         }

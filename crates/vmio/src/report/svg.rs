@@ -63,6 +63,12 @@ pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -
         1.0 => whole.to_owned(),
         _ => percent(tick).replace(".0 %", " %"),
     };
+    // Far beyond the baseline there is no room for all of them.
+    let ticks = [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().filter(|tick| match *tick {
+        1.0 => true,
+        0.0 => top <= 8.0,
+        _ => top <= 2.0,
+    });
     html! {
         svg.gauge viewBox="0 0 600 50" role="img" {
             title { (title) }
@@ -72,7 +78,7 @@ pub fn gauge(value: f64, interval: Option<Interval>, title: &str, whole: &str) -
                 path class="halo" d=(path(i)) {}
                 path class="whisker" d=(path(i)) {}
             }
-            @for tick in [0.0, 0.25, 0.5, 0.75, 1.0] {
+            @for tick in ticks {
                 text x=(tenth(x(tick))) y="43" text-anchor=(anchor(tick)) { (label(tick)) }
             }
         }

@@ -152,7 +152,7 @@ impl Out {
         }
         self.line("");
         for (heading, h) in view::headlines(summary) {
-            if let Some(heading) = heading {
+            if let Some(heading) = &heading {
                 self.line(&style.bold(heading));
             }
             self.paragraph("", 0, &h.text);

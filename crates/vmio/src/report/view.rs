@@ -158,10 +158,16 @@ pub fn not_measured(summary: &Summary) -> Vec<(String, String)> {
     summary.skipped.iter().map(told).collect()
 }
 
-/// The headlines, each under the name of its nature where there are several.
-pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<&'static str>, &Headline)> {
+/// The headlines, each under the name of its nature where there are several, and of its kind of guest where there are
+/// several of these.
+pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<String>, &Headline)> {
     let several = !summary.further_headlines.is_empty();
-    summary.headlines().map(move |h| (h.nature.filter(|_| several).map(Nature::heading), h))
+    let kinds = summary.headlines().map(|h| &h.side).collect::<BTreeSet<_>>().len();
+    summary.headlines().map(move |h| {
+        let nature = h.nature.filter(|_| several).map(Nature::heading);
+        let heading = nature.map(|nature| if kinds > 1 { format!("{nature}, {}", h.side) } else { nature.to_owned() });
+        (heading, h)
+    })
 }
 
 /// The environment, line by line.
