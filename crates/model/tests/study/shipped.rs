@@ -77,7 +77,8 @@ fn a_part_of_a_study_is_what_is_of_the_natures_that_were_asked_for() {
 /// Beside the guests, or in their place; what another machine is has no guests of vmio's.
 #[test]
 fn a_study_with_other_guests_has_them_in_every_part() {
-    let (quick, names) = (study(QUICK), shipped_names());
+    let (quick, mut names) = (study(QUICK), shipped_names());
+    names.guests.push("container".to_owned());
     let of = |study: &Study, kind: &str| {
         study
             .cells()
