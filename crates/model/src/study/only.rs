@@ -1,7 +1,7 @@
 //! Another form of a study: what of it is of some natures, and the same with other guests.
 
-use super::{Matrix, Names, Sort, Study};
-use crate::cell::Side;
+use super::{Disks, Matrix, Names, Paths, Sort, Study};
+use crate::cell::{Aio, Cache, Options, Side, shares_kernel};
 use crate::study::Nature;
 
 /// The share of a study's time in which guests boot: as often for few cells as for many.
@@ -49,6 +49,9 @@ impl Study {
             }
             matrix.sides.retain(|kind| !is_guest(kind));
             matrix.sides.extend(kinds.iter().map(|kind| (*kind).to_owned()));
+            if kinds.iter().all(|kind| shares_kernel(kind)) {
+                matrix.give_no_devices();
+            }
         }
         self.named.is_empty().then(|| other.in_the_time_of(self))
     }
@@ -67,6 +70,26 @@ impl Study {
 }
 
 impl Matrix {
+    /// Without a word on how guests see their disks and paths, as the study of those that have no machine is written.
+    fn give_no_devices(&mut self) {
+        if let Some(disks) = &mut self.disks {
+            let targets = std::mem::take(&mut disks.targets);
+            let (caches, aios) = (vec![Cache::None], vec![Aio::Native]);
+            *disks = Disks {
+                targets,
+                drivers: Vec::new(),
+                caches,
+                aios,
+                iothreads: vec![false],
+                options: vec![Options::default()],
+            };
+        }
+        if let Some(paths) = &mut self.paths {
+            let (networks, peers) = (std::mem::take(&mut paths.networks), std::mem::take(&mut paths.peers));
+            *paths = Paths { networks, peers, vhost: vec![false], ..Paths::default() };
+        }
+    }
+
     /// The sort of its subjects.
     fn sort(&self) -> Sort {
         match self {
