@@ -14,6 +14,7 @@ mod pins;
 mod version;
 
 use std::collections::BTreeMap;
+use std::env::consts::ARCH;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +42,14 @@ pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
 /// Entry `qemu`.
 pub struct Qemu;
 
+/// Whether guests of the host's own processor can be made on a host with this one.
+fn for_host(arch: &str) -> std::result::Result<(), String> {
+    match arch == Arch::default().name() {
+        true => Ok(()),
+        false => Err(format!("this host is {arch}")),
+    }
+}
+
 impl GuestKind for Qemu {
     fn name(&self) -> &'static str {
         "qemu"
@@ -50,6 +59,12 @@ impl GuestKind for Qemu {
     }
     fn requirements(&self) -> &'static [Requirement] {
         const REQUIREMENTS: &[Requirement] = &[
+            Requirement {
+                name: "x86-64",
+                why: "is what reference guests are made for: of this host's own programs",
+                mend: "`vmio tax --guests container` measures containers there; guests of aarch64 are emulated (docs/arm.md)",
+                check: |_| for_host(ARCH),
+            },
             Requirement {
                 name: "QEMU",
                 why: "runs the guest",
@@ -178,3 +193,14 @@ fn running_accel(qmp: &mut Qmp) -> Result<Accel> {
 
 /// A monitor that is shared by calls on `&self`.
 type SharedQmp = Mutex<Qmp>;
+
+#[cfg(test)]
+mod tests {
+    use super::for_host;
+
+    #[test]
+    fn reference_guests_are_of_one_processor() {
+        assert_eq!(for_host("x86_64"), Ok(()));
+        assert!(for_host("aarch64").is_err_and(|why| why.contains("aarch64")));
+    }
+}
