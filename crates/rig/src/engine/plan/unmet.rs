@@ -160,6 +160,10 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         }
     }
     let workload = workloads::find(&actor.workload)?;
+    let only_read = actor.target().and_then(targets::find).and_then(|target| target.only_read());
+    if let Some(why) = only_read.filter(|_| workload.traits().writes()) {
+        return Some(why.to_owned());
+    }
     needs.extend(workload.requirements());
     missing(needs, local).or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
         let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
