@@ -111,8 +111,8 @@ mod tests {
                 has(&all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
             }
             for of in &paper.series {
-                let all: Vec<&Pattern> = of.rows.iter().filter_map(|row| row.cell.as_ref()).collect();
-                has(&all.iter().map(|pattern| (*pattern, &*of.workload)).collect::<Vec<_>>());
+                // Rows stand by themselves, and may be of machines of their own.
+                of.rows.iter().filter_map(|row| row.cell.as_ref()).for_each(|pattern| has(&[(pattern, &of.workload)]));
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

@@ -81,7 +81,7 @@ fn runs_on_end_stand_beside_those_that_are_printed() {
         let text = words(&text.replace(['\\', '*', '|'], " "));
         assert!(text.contains(told) && text.contains("VE, /dev/sda 723 8.94 1907-1984 954-992"), "{form}: {text}");
         assert!(text.contains("KVM, /dev/loop0 on nfs 770 7-115 – –"), "{form}: {text}");
-        assert!(text.contains("loop0 on nfs: not run: ") && text.contains("93 percent"), "{form}: {text}");
+        assert!(text.contains("VE, /dev/loop0 on nfs: not run: ") && text.contains("93 percent"), "{form}: {text}");
     }
     let dir = tempfile::tempdir().unwrap();
     common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &run);

@@ -17,10 +17,10 @@ use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, Targ
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
-pub(super) const ROOT: Requirement = Requirement {
+const ROOT: Requirement = Requirement {
     name: "root",
     why: "attaches loop devices and opens block devices",
-    mend: "run as root, or leave out the targets `device` and `loop`",
+    mend: "run as root, or leave out the target `device`",
     check: require::root,
 };
 pub(super) const LOOP_DEVICES: Requirement = Requirement {

@@ -11,18 +11,59 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vmio_look::require::{Requirement, program};
+use vmio_look::require::{self, Requirement, program};
 use vmio_model::cell;
-use vmio_node::{Exec, Journal, Local, Node};
+use vmio_node::{Exec, Journal, Local, Node, machine};
 
-use super::device::{LOOP_DEVICES, ROOT, WholeDevice, loop_device};
+use super::device::{LOOP_DEVICES, WholeDevice, loop_device};
 use super::loopdev::Way;
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, facts};
+use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, facts, holds_files};
 use crate::disks::Storage;
+use crate::disks::places::Ground;
 
 /// Entry `loop`.
-pub struct Loop;
+pub const LOOP: Loop = Loop {
+    name: "loop",
+    about: "loop device by the page cache, over a file of the host's file system; in a guest, over a file on its disk; only read",
+    on_nfs: false,
+};
+/// Entry `loop-nfs`: the same over a file on an NFS mount, natively. Who the machine's guests have it from would be another
+/// server, so they have it not.
+pub const LOOP_NFS: Loop = Loop {
+    name: "loop-nfs",
+    about: "loop device by the page cache, over a file on an NFS mount (--on); natively alone; only read",
+    on_nfs: true,
+};
+
+/// A loop device by the page cache.
+pub struct Loop {
+    name: &'static str,
+    about: &'static str,
+    /// The place is an NFS mount.
+    on_nfs: bool,
+}
+
+/// What to do where a place is on no NFS.
+const NO_NFS: &str = "the place is no directory on NFS: name one, --on DIR, or run it in a lab host, which has one with its own \
+                      server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes";
+
+const ROOT: Requirement = Requirement {
+    name: "root",
+    why: "attaches loop devices",
+    mend: "run as root, or leave out the targets `loop` and `loop-nfs`",
+    check: require::root,
+};
+
+const NFS_CLIENT: Requirement = Requirement {
+    name: "NFS client",
+    why: "the target `loop-nfs` lies on an NFS mount",
+    mend: "modprobe nfs, or run it in a lab host (docs/lab.md)",
+    check: |reader| match reader.read_text(Path::new("/proc/filesystems")) {
+        Ok(all) if all.lines().any(|line| line.split_whitespace().last() == Some("nfs4")) => Ok(()),
+        _ => Err("this kernel has no NFS client".to_owned()),
+    },
+};
 
 const MKE2FS: &str = "mke2fs";
 const DEBUGFS: &str = "debugfs";
@@ -40,12 +81,15 @@ fn disk_bytes(bytes: u64) -> u64 {
 
 impl Target for Loop {
     fn name(&self) -> &'static str {
-        "loop"
+        self.name
     }
     fn about(&self) -> &'static str {
-        "loop device by the page cache, over a file of the host's file system; in a guest, over a file on its disk; only read"
+        self.about
     }
     fn requirements(&self) -> &'static [Requirement] {
+        if self.on_nfs {
+            return const { &[ROOT, LOOP_DEVICES, NFS_CLIENT] };
+        }
         &[
             ROOT,
             LOOP_DEVICES,
@@ -75,15 +119,30 @@ impl Target for Loop {
         &["loop"]
     }
     fn only_read(&self) -> Option<&'static str> {
-        Some("the target loop is only read, since guests mount its file system read-only: use device or preallocated")
+        Some(
+            "a loop device by the page cache is only read, since guests mount its file system read-only: use device or preallocated",
+        )
     }
     fn native_is_a_device(&self) -> bool {
         true
     }
+    fn native_alone(&self) -> Option<&'static str> {
+        self.on_nfs.then_some(
+            "loop-nfs is measured natively alone: what a guest of this machine gets has the target loop, on a place on NFS too",
+        )
+    }
+    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+        let nfs = |dir| machine::may_hang(dir).is_some_and(|mount| mount.server.starts_with("NFS "));
+        match ground {
+            Ground::Files(dir) if self.on_nfs && nfs(dir) => Ok(()),
+            _ if self.on_nfs => Err(NO_NFS.to_owned()),
+            other => holds_files(other),
+        }
+    }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let (dir, bytes) = (ctx.dir.clone(), ctx.bytes.min(MOST_BYTES));
         let small = TargetCtx { node: ctx.node, dir, pool: None, bytes, device: None, ..*ctx };
-        let native = loop_device(&small, self.name(), Way::Cached)?;
+        let native = loop_device(&small, self.name, Way::Cached)?;
         let node = Local::owned(Arc::clone(ctx.journal));
         let (journal, dir, pace) = (Arc::clone(ctx.journal), ctx.dir.clone(), ctx.pace);
         Ok(Box::new(Looped { native, disk: None, node, journal, dir, pace }))
@@ -192,7 +251,19 @@ impl Prepared for Looped {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_node::fake::Tree;
+
     use super::*;
+
+    #[test]
+    fn a_loop_device_on_nfs_is_refused_elsewhere_with_what_to_do() {
+        let said = LOOP_NFS.fits(&Ground::Files("/".into())).unwrap_err();
+        assert!(said.contains("vmio lab run") && LOOP_NFS.native_alone().is_some(), "{said}");
+        assert!(LOOP.fits(&Ground::Files("/".into())).is_ok() && LOOP.native_alone().is_none());
+        let kernel = |text: &str| (NFS_CLIENT.check)(&Tree::default().file("/proc/filesystems", text, (0, 1)));
+        assert!(kernel("nodev\tnfsd\n\text4\n").unwrap_err().contains("no NFS client"));
+        assert_eq!(kernel("nodev\tnfs\nnodev\tnfs4\n"), Ok(()));
+    }
 
     #[test]
     fn the_size_of_a_file_is_read_as_debugfs_tells_it() {

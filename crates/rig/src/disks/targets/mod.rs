@@ -40,7 +40,8 @@ pub use scratch::not_in_memory;
 /// All targets, in the order in which they are shown.
 pub const ALL: &[&dyn Target] = &[
     &device::Device,
-    &looped::Loop,
+    &looped::LOOP,
+    &looped::LOOP_NFS,
     &sparse::Sparse,
     &preallocated::Preallocated,
     &served::Served,
@@ -83,6 +84,10 @@ pub trait Target: Sync {
     fn takes_device(&self) -> bool {
         false
     }
+    /// Whether no guest has it, and why.
+    fn native_alone(&self) -> Option<&'static str> {
+        None
+    }
     /// Kernel modules that a guest needs beside those of its disk, names as in `modules.dep`.
     fn guest_modules(&self) -> &'static [&'static str] {
         &[]
@@ -99,12 +104,7 @@ pub trait Target: Sync {
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
-        match ground {
-            Ground::Files(_) | Ground::Modelled(_) => Ok(()),
-            Ground::Volumes(pool) => {
-                Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR"))
-            }
-        }
+        holds_files(ground)
     }
     /// Whether a running guest is given other storage for the state that a cell needs
     /// ([`Prepared::exchange`]), which not every QEMU can do.
@@ -259,6 +259,14 @@ pub enum Given {
     Served(PathBuf),
 }
 
+/// Whether a place holds files, else why not.
+fn holds_files(ground: &Ground) -> std::result::Result<(), String> {
+    match ground {
+        Ground::Files(_) | Ground::Modelled(_) => Ok(()),
+        Ground::Volumes(pool) => Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR")),
+    }
+}
+
 /// The target of that name.
 pub fn find(name: &str) -> Option<&'static dyn Target> {
     ALL.iter().copied().find(|t| t.name() == name)
@@ -390,7 +398,10 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(None)), ["sparse", "lvm-thin", "zvol", "rbd"]);
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
-        assert_eq!(names(&|t| t.native_is_a_device()), ["device", "loop", "lvm", "lvm-thin", "zvol", "rbd"]);
-        assert_eq!(names(&|t| t.written()), ["device", "loop", "sparse", "preallocated", "lvm"]);
+        assert_eq!(
+            names(&|t| t.native_is_a_device()),
+            ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
+        );
+        assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
     }
 }
