@@ -5,6 +5,7 @@
 mod effects;
 mod pattern;
 mod scores;
+mod series;
 mod sure;
 mod tables;
 mod transfers;
@@ -17,6 +18,7 @@ use pattern::PLACE;
 pub use effects::{Compared, Judged, Verdict, judge};
 pub use pattern::Pattern;
 pub use scores::{ScoreJudged, scores};
+pub use series::{OnEnd, PrintedSeries, Series, SeriesRow, SeriesTable, series};
 pub use tables::{Ours, Table, TableRow, tables};
 pub use transfers::{Printed, Sent, TransferRow, Transferred, Transfers};
 
@@ -56,6 +58,9 @@ pub struct Paper {
     /// What it says that the host and a guest send, held to processors.
     #[serde(default)]
     pub transfers: Vec<Transfers>,
+    /// What it says of a program that it ran again and again.
+    #[serde(default)]
+    pub series: Vec<Series>,
 }
 
 /// What a guest gets of the host in a group of workloads, as the paper has it.
@@ -287,6 +292,9 @@ impl Paper {
             }
         }
         for of in &paper.transfers {
+            of.check()?;
+        }
+        for of in &paper.series {
             of.check()?;
         }
         Ok(paper)

@@ -6,12 +6,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::common::{Bed, cells};
+use crate::common::{Bed, cells, loops_over};
 use vmio_model::result::{Sample, Watched};
 use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
 use vmio_rig::limits;
+
+/// What is read is a loop device of the guest's own; it is set up for each cell anew, and nothing of it stays.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_loop_device_in_the_guest_lies_over_a_file_on_its_disk() {
+    let bed = Bed::new();
+    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let text = "[[matrix]]\nsides = ['qemu']\n\
+                disks = { targets = ['loop'], drivers = ['virtio-blk'], caches = ['none', 'writeback'], aios = ['threads'] }\n\
+                workloads = ['seq-read-64k-d1-buffered', 'seq-write']\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    let skipped: Vec<_> = planned.skipped.iter().map(|s| (s.cell.workload(), &s.reason)).collect();
+    assert_eq!(skipped.len(), 3, "{skipped:?}");
+    assert!(skipped.iter().all(|(name, why)| *name == "seq-write" && why.contains("is only read")), "{skipped:?}");
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |_| {});
+    assert_eq!((run.samples.len(), run.skipped.len()), (3, 3), "{:?}", run.skipped);
+    for sample in &run.samples {
+        let key = sample.cell.key();
+        println!("{key}: {:.0} MB/s: {}", sample.result.figure("bandwidth").unwrap() / 1e6, sample.result.command);
+        assert!(sample.result.figure("bandwidth").unwrap() > 0.0, "{key}");
+        // The first that is free, each time.
+        assert!(sample.result.command.contains("/dev/loop"), "{key}: {}", sample.result.command);
+        if !sample.cell.is_native() {
+            assert!(sample.result.command.contains("/dev/loop0"), "{key}: {}", sample.result.command);
+            let place = key.rsplit_once('/').unwrap().0;
+            assert!(run.effective[place]["in_guest"].contains("ext4"), "{:?}", run.effective);
+        }
+    }
+    assert_eq!(run.effective["loop/native"]["direct_io"], "false");
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
+}
 
 #[test]
 #[ignore = "guest: needs QEMU"]

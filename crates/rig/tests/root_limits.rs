@@ -78,7 +78,9 @@ fn every_workload_runs_on_every_target() {
     let memory = 32 * MIB;
     let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, memory)).unwrap();
     let files = vmio_rig::disks::places::Ground::Files(bed.ctx(64).dir);
-    for target in targets::ALL.iter().filter(|t| t.fits(&files).is_ok()) {
+    // What is by the page cache of its file moves what it likes.
+    let reaches = |t: &&&dyn targets::Target| t.fits(&files).is_ok() && t.only_read().is_none();
+    for target in targets::ALL.iter().filter(reaches) {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
         let path = prepared.native().to_owned();
         let backing = vmio_look::backing::Backing::of(&bed.node, &path).unwrap();

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use crate::common::{Bed, loops_over, must_be_root};
 use vmio_look::backing::Backing;
+use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Change;
+use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Error, Given, Pinned, Prepared, State, TargetCtx};
 
 const O_EXCL: i32 = 0o200;
@@ -54,6 +56,31 @@ fn a_loop_device_goes_round_the_page_cache_and_leaves_nothing() {
     }
     let data = std::fs::read(&path).unwrap();
     assert!(data.len() == 8 << 20 && data.chunks(4096).all(|b| b.iter().any(|&x| x != 0)), "written out");
+    target.remove(&bed.journal).unwrap();
+    assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
+}
+
+#[test]
+#[ignore = "root"]
+fn a_loop_device_by_the_page_cache_has_its_file_on_the_disk_of_guests() {
+    must_be_root();
+    let bed = Bed::new();
+    let mut target = targets::find("loop").unwrap().prepare(&bed.ctx(8)).unwrap();
+    assert_eq!((target.effective()["direct_io"].as_str(), target.bytes()), ("false", 8 << 20));
+    assert_eq!(bed.files().len(), 1, "a guest's disk is made for a guest");
+    let asked = Attachment::new("virtio-blk", Cache::None, Aio::Threads);
+    let Storage::File(disk) = target.attach(&asked).unwrap() else { panic!() };
+    assert_eq!(target.attach(&asked).unwrap(), Storage::File(disk.clone()), "one for all");
+    let copy = bed.dir().join("copy");
+    bed.run(
+        "debugfs",
+        &["-R", &format!("dump {} {}", target.inside().unwrap(), copy.display()), disk.to_str().unwrap()],
+    );
+    bed.run("fsck.ext4", &["-fn", disk.to_str().unwrap()]);
+    let data = std::fs::read(target.native()).unwrap();
+    assert!(data.len() == 8 << 20 && data.iter().any(|&x| x != 0) && data == std::fs::read(&copy).unwrap());
+    std::fs::remove_file(copy).unwrap();
+    target.reset(State::Filled).unwrap();
     target.remove(&bed.journal).unwrap();
     assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
 }

@@ -13,6 +13,7 @@ const FILES: &[(&str, &str)] = &[
     ("papers/shafer2010_network.toml", include_str!("../../../papers/shafer2010_network.toml")),
     ("papers/rasmusson2013.toml", include_str!("../../../papers/rasmusson2013.toml")),
     ("papers/rasmusson2013_network.toml", include_str!("../../../papers/rasmusson2013_network.toml")),
+    ("papers/rasmusson2013_disk.toml", include_str!("../../../papers/rasmusson2013_disk.toml")),
 ];
 
 /// Experiments over time: what is printed of them, and the scenario that they are simulated and measured by.
@@ -108,6 +109,10 @@ mod tests {
             for column in &paper.transfers {
                 let all: Vec<Pattern> = column.wanted().collect();
                 has(&all.iter().map(|pattern| (pattern, &*column.workload)).collect::<Vec<_>>());
+            }
+            for of in &paper.series {
+                // Rows stand by themselves, and may be of machines of their own.
+                of.rows.iter().filter_map(|row| row.cell.as_ref()).for_each(|pattern| has(&[(pattern, &of.workload)]));
             }
             for effect in &paper.effects {
                 let below = effect.denominator.as_ref().map(|p| (p, effect.below()));

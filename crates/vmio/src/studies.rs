@@ -30,6 +30,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("rasmusson2013", include_str!("../../../studies/rasmusson2013.toml")),
     ("rasmusson2013-network", include_str!("../../../studies/rasmusson2013-network.toml")),
     ("hdparm", include_str!("../../../studies/hdparm.toml")),
+    ("hdparm-nfs", include_str!("../../../studies/hdparm-nfs.toml")),
     ("page-cache", include_str!("../../../studies/page-cache.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),

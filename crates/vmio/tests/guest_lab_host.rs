@@ -107,3 +107,29 @@ fn long_ctrl_c_ends_the_command_and_what_it_measured_comes_home() {
     broken_off(&runs[0], "Ctrl-C");
     bed.is_clean();
 }
+
+/// What this kernel may not have: reads of a loop device over a file on NFS, from the lab host's own server.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn long_a_loop_device_on_nfs_is_read_in_a_lab_host_and_stands_beside_the_paper() {
+    let bed = Bed::with_lab();
+    let here = bed.state().display().to_string();
+    let refused = bed.vmio(&["study", "run", "hdparm-nfs", "--on", &here, "--dry-run"]);
+    refused.says(&["loop-nfs/native/hdparm", "the place is no directory on NFS", "vmio lab run"]);
+    let command = "vmio study run hdparm-nfs --on /mnt/nfs --yes > /dev/null; code=$?; \
+                   losetup -a; ls -A /mnt/nfs; exit $code";
+    let ended = bed.vmio(&["lab", "run", "--", "sh", "-c", command]).with(0);
+    assert_eq!(ended.out, "", "nothing is left: {}", ended.err);
+    let runs = runs(&bed);
+    let [run] = &runs[..] else { panic!("{}", ended.err) };
+    assert_eq!((&run.state, run.samples.len(), &run.skipped[..]), (&RunState::Done, 4, &[][..]));
+    assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "));
+    assert!(run.samples.iter().all(|s| s.cell.is_native() && s.result.figure("bandwidth").unwrap() > 0.0));
+    let found = &run.effective["loop-nfs/native"];
+    assert_eq!(found["direct_io"], "false");
+    assert!(found["backing"].contains("nfs4"), "{found:?}");
+    let shown = bed.vmio(&["study", "compare", "hdparm-nfs", "paper"]).with(0).out;
+    let row = shown.lines().find(|line| line.contains("VE, /dev/loop0 on nfs")).unwrap();
+    assert!(row.contains("7-289") && !row.contains('–'), "{shown}");
+    bed.is_clean();
+}

@@ -196,6 +196,7 @@ fn stock(dir: &Path) {
     common::store_run(&store, &published);
     common::store_run(&store, &common::suite::run(Accel::Kvm));
     common::store_run(&store, &common::suite::network(Accel::Kvm));
+    common::store_run(&store, &common::suite::disk(Accel::Kvm));
 }
 
 const POLICY: &str = include_str!("fixtures/guard.toml");
@@ -260,7 +261,7 @@ fn outputs(dir: &Path) -> Printed {
     all.add("scan", report::scan::json(&full::scan()));
     all.add("top", full::top().json());
     all.add("top", full::quiet().json());
-    for run in (1..=10).chain([13]) {
+    for run in (1..=10).chain([13, 15]) {
         all.run("tax", dir, &format!("runs show {run} --json"));
     }
     for run in [3, 5, 8, 13] {
@@ -283,7 +284,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-import", dir, &format!("runs import {} --json", other.path().join("vmio.db").display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
-    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013", "rasmusson2013-network"] {
+    for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013", "rasmusson2013-network", "hdparm"] {
         all.run("study-compare", dir, &format!("study compare {study} paper --json"));
     }
     let plans = [

@@ -68,6 +68,32 @@ fn the_study_is_compared_with_the_paper() {
 }
 
 #[test]
+fn runs_on_end_stand_beside_those_that_are_printed() {
+    let run = common::suite::disk(Accel::Kvm);
+    let report = Report::of(&run);
+    let plain = report::text(&report, Style::PLAIN);
+    assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+    let html = report::html(&report).replace("</td>", " ").replace("</th>", " ");
+    let tagless: String = html.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text)).collect();
+    // 2 x 10^9 bytes and 4 % more, in MB of 1,048,576 bytes.
+    let told = "KVM, /dev/vda 765 7-84 1907-1984 954-992";
+    for (form, text) in [("text", &plain), ("markdown", &report::markdown(&report)), ("html", &tagless)] {
+        let text = words(&text.replace(['\\', '*', '|'], " "));
+        assert!(text.contains(told) && text.contains("VE, /dev/sda 723 8.94 1907-1984 954-992"), "{form}: {text}");
+        assert!(text.contains("KVM, /dev/loop0 on nfs 770 7-115 – –"), "{form}: {text}");
+        assert!(text.contains("VE, /dev/loop0 on nfs: not run: ") && text.contains("93 percent"), "{form}: {text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &run);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
+    let output = command.args(["study", "compare", "hdparm", "paper"]).env("VMIO_STATE", dir.path()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(words(&text).contains(told) && text.matches("93 percent").count() == 1, "{text}");
+}
+
+#[test]
 fn transfers_stand_beside_those_that_are_printed() {
     let dir = tempfile::tempdir().unwrap();
     common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &common::suite::network(Accel::Kvm));

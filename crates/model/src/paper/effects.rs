@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
-use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, scores};
+use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, scores, series};
 use crate::cell::Cache;
 use crate::kind::RunKind;
 use crate::result::{Accel, Mark, Run, Sample};
@@ -124,6 +124,9 @@ pub struct Compared {
     /// What host and guest send, beside ours.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transfers: Vec<Transferred>,
+    /// What a program gave that it ran again and again, beside ours.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<SeriesTable>,
 }
 
 /// Judges every effect of a paper by a run.
@@ -149,6 +152,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         judged_together: together.len() as u32,
         scores: scores(paper, summary),
         transfers: transferred(paper, summary),
+        series: series(paper, summary),
         effects: trials.into_iter().map(|trial| trial.judged(summary.emulated, together.len())).collect(),
     }
 }

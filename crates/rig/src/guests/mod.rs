@@ -113,13 +113,16 @@ pub struct GuestSpec {
     pub disks: Vec<DiskSpec>,
     /// Its network devices.
     pub nics: Vec<NicSpec>,
+    /// Kernel modules that it loads beside those of its devices, names as in `modules.dep`.
+    pub modules: Vec<&'static str>,
 }
 
 impl GuestSpec {
     /// A guest that runs on any processors, with no disk and no network device.
     pub fn of(name: impl Into<String>, vcpus: u32, memory_mib: u32) -> Self {
         let name = name.into();
-        Self { name, arch: Arch::default(), vcpus, memory_mib, pins: Vec::new(), disks: Vec::new(), nics: Vec::new() }
+        let (pins, disks, nics, modules) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, arch: Arch::default(), vcpus, memory_mib, pins, disks, nics, modules }
     }
 }
 

@@ -24,11 +24,14 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("hdparm", "hdparm"),
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),
+    ("losetup", "mount"),
+    ("mount", "mount"),
     ("nc.openbsd", "netcat-openbsd"),
     ("openssl", "openssl"),
     ("sh", "dash"),
     ("sockperf", "sockperf"),
     ("stress-ng", "stress-ng"),
+    ("umount", "mount"),
     ("zstd", "zstd"),
 ];
 
@@ -44,6 +47,7 @@ const ARM64: Wanted = Wanted {
         "hdparm",
         "iperf3",
         "iproute2",
+        "mount",
         "netcat-openbsd",
         "openssl",
         "sockperf",

@@ -49,8 +49,9 @@ pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
 /// Modules that an image carries for the devices a guest may have.
-pub const DEVICE_MODULES: [&str; 9] =
-    ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp"];
+#[rustfmt::skip]
+pub const DEVICE_MODULES: [&str; 10] =
+    ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp", "loop"];
 
 /// What an image for guests of a processor carries for their devices: those of 64-bit ARM have virtio without a bus
 /// (virtio 1.2 specification, section 4.2), too.
@@ -59,10 +60,14 @@ pub fn device_modules(arch: Arch) -> Vec<&'static str> {
     DEVICE_MODULES.iter().chain(beside).copied().collect()
 }
 
+/// What targets need that a guest has by a loop device of its own.
+const OF_TARGETS: [&str; 3] = ["losetup", "mount", "umount"];
+
 /// Programs that an image carries: those of the workloads, and what vmio itself runs in guests.
 pub fn programs() -> Vec<&'static str> {
     let mut all = workloads::programs();
     all.extend(nets::PROGRAMS);
+    all.extend(OF_TARGETS);
     all.sort_unstable();
     all.dedup();
     all
@@ -190,7 +195,7 @@ impl Image {
     /// guest of this image.
     pub fn initramfs(&self, device_modules: &[&str]) -> Result<Vec<u8>> {
         let mut archive = Cpio::default();
-        for dir in ["dev", "proc", "sys", "run", "tmp", "etc", "usr", "modules"] {
+        for dir in ["dev", "proc", "sys", "run", "tmp", "etc", "usr", "modules", "mnt"] {
             archive.dir(dir);
         }
         for dir in ["bin", "sbin", "lib", "lib64"] {

@@ -11,6 +11,7 @@ use super::Report;
 use super::format;
 use super::markdown::plain;
 use super::page::{Html, html};
+use super::series;
 use super::text::Out;
 
 /// Width of a column in a terminal.
@@ -19,17 +20,20 @@ const COLUMN: usize = 12;
 const LEAST_BYTES: f64 = 1e6;
 
 /// A table of some cells.
-struct Section {
-    title: &'static str,
-    meaning: &'static str,
-    columns: Vec<String>,
+pub(super) struct Section {
+    pub(super) title: String,
+    pub(super) meaning: String,
+    pub(super) columns: Vec<String>,
     /// What of a cell, and a text for each column.
-    rows: Vec<(String, Vec<String>)>,
+    pub(super) rows: Vec<(String, Vec<String>)>,
+    /// What stands below it.
+    pub(super) notes: Vec<String>,
 }
 
 /// Those that have something to say.
-fn sections(report: &Report<'_>) -> impl Iterator<Item = Section> {
-    [page_cache(report), on_end(report)].into_iter().filter(|section| !section.rows.is_empty())
+fn sections<'a>(report: &'a Report<'_>) -> impl Iterator<Item = Section> + 'a {
+    let published = report.series.iter().map(|table| series::section(table, true));
+    [page_cache(report), on_end(report)].into_iter().chain(published).filter(|section| !section.rows.is_empty())
 }
 
 fn page_cache(report: &Report<'_>) -> Section {
@@ -38,20 +42,24 @@ fn page_cache(report: &Report<'_>) -> Section {
     let bytes = |of: Estimate| format::bytes(of.value as u64);
     let told = |PageCache { before_bytes, after_bytes }| vec![bytes(before_bytes), bytes(after_bytes)];
     Section {
-        title: "The host's page cache",
+        title: "The host's page cache".to_owned(),
         meaning: "What the host's page cache held of the raw storage of the cell's guests when the work began and when it had \
-                  ended (cachestat), the mean over the samples. What guests take of it the rest of the host has not.",
+                  ended (cachestat), the mean over the samples. What guests take of it the rest of the host has not."
+            .to_owned(),
         columns: ["before", "after"].map(str::to_owned).into(),
         rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), told(held))).collect(),
+        notes: Vec::new(),
     }
 }
 
 fn on_end(report: &Report<'_>) -> Section {
     let mut section = Section {
-        title: "Runs on end",
-        meaning: "Each run of the series by itself, the mean over the samples. Where they climb, a cache has filled.",
+        title: "Runs on end".to_owned(),
+        meaning: "Each run of the series by itself, the mean over the samples. Where they climb, a cache has filled."
+            .to_owned(),
         columns: Vec::new(),
         rows: Vec::new(),
+        notes: Vec::new(),
     };
     for row in &report.summary.cells {
         let runs: Vec<&FigureRow> = row.figures.iter().filter(|f| f.labels.contains_key(RUN)).collect();
@@ -73,16 +81,28 @@ fn on_end(report: &Report<'_>) -> Section {
 
 /// For a terminal.
 pub(super) fn text(report: &Report<'_>, out: &mut Out) {
-    for Section { title, meaning, columns, rows } in sections(report) {
-        let label = out.width.saturating_sub(COLUMN * columns.len());
-        let line = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>COLUMN$}")).collect::<String>();
-        out.title(title);
-        out.line(&format!("{:label$}{}", "", line(&columns)));
-        for (name, cells) in &rows {
-            out.labelled(&format!("  {name}"), label, &line(cells));
+    sections(report).for_each(|section| section.text(out));
+}
+
+impl Section {
+    /// For a terminal. A column's head that is in two parts stands on two lines.
+    pub(super) fn text(&self, out: &mut Out) {
+        let label = out.width.saturating_sub(COLUMN * self.columns.len());
+        let line = |cells: &[&str]| cells.iter().map(|cell| format!("{cell:>COLUMN$}")).collect::<String>();
+        out.title(&self.title);
+        let parts = || self.columns.iter().map(|head| head.split_once(", ").unwrap_or((head, "")));
+        for heads in [parts().map(|(first, _)| first).collect::<Vec<_>>(), parts().map(|(_, second)| second).collect()]
+        {
+            if heads.iter().any(|head| !head.is_empty()) {
+                out.line(&format!("{:label$}{}", "", line(&heads)));
+            }
+        }
+        for (name, cells) in &self.rows {
+            out.labelled(&format!("  {name}"), label, &line(&cells.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         out.line("");
-        out.paragraph("", 0, meaning);
+        out.paragraph("", 0, &self.meaning);
+        self.notes.iter().for_each(|note| out.paragraph("  ", 2, note));
         out.line("");
     }
 }
@@ -90,12 +110,22 @@ pub(super) fn text(report: &Report<'_>, out: &mut Out) {
 /// As Markdown; empty where there is nothing to say.
 pub(super) fn markdown(report: &Report<'_>) -> String {
     let mut out = String::new();
-    for Section { title, meaning, columns, rows } in sections(report) {
+    for Section { title, meaning, columns, rows, notes } in sections(report) {
         let dashes = "--:|".repeat(columns.len());
         let heads: Vec<String> = columns.iter().map(|head| plain(head)).collect();
-        let _ = writeln!(out, "\n## {title}\n\n{}\n\n| cell | {} |\n|---|{dashes}", plain(meaning), heads.join(" | "));
+        let _ = writeln!(
+            out,
+            "\n## {}\n\n{}\n\n| cell | {} |\n|---|{dashes}",
+            plain(&title),
+            plain(&meaning),
+            heads.join(" | ")
+        );
         for (name, cells) in rows {
             let _ = writeln!(out, "| {} | {} |", plain(&name), cells.join(" | "));
+        }
+        let notes: String = notes.iter().map(|note| format!("- {}\n", plain(note))).collect();
+        if !notes.is_empty() {
+            let _ = write!(out, "\n{notes}");
         }
     }
     out
@@ -104,7 +134,7 @@ pub(super) fn markdown(report: &Report<'_>) -> String {
 /// As parts of a page.
 pub(super) fn page(report: &Report<'_>) -> Html {
     html! {
-        @for Section { title, meaning, columns, rows } in sections(report) {
+        @for Section { title, meaning, columns, rows, notes } in sections(report) {
             h2 { (title) }
             p.dim { (meaning) }
             div.scroll {
@@ -117,6 +147,7 @@ pub(super) fn page(report: &Report<'_>) -> Html {
                     }
                 }
             }
+            @for note in &notes { p.dim { (note) } }
         }
     }
 }

@@ -29,6 +29,7 @@ pub fn effects(c: &Compared, style: Style) -> String {
         out.line("");
     }
     super::transfers::tables(&c.transfers, &mut out);
+    c.series.iter().for_each(|table| super::series::section(table, false).text(&mut out));
     for judged in &c.effects {
         let word = format!("{:<14}", judged.verdict.to_string());
         let word = match judged.verdict {

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::best::Best;
-use vmio_model::paper::{ScoreJudged, Table};
+use vmio_model::paper::{ScoreJudged, SeriesTable, Table};
 use vmio_model::rules::Finding;
 use vmio_model::summary::Summary;
 
@@ -25,14 +25,24 @@ pub struct Document<'a> {
     /// A paper's scores of groups of workloads beside this run's, where the study measures one again.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     paper_scores: &'a [ScoreJudged],
+    /// What a paper says of a program that it ran again and again, beside this run's, where the study measures one again.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    paper_series: &'a [SeriesTable],
     /// The set-up that did best, if one can be named.
     best: Option<&'a Best>,
 }
 
 /// The report as one JSON document.
 pub fn json(report: &Report<'_>) -> String {
-    let Report { summary, findings, proofs, tables, published, best, .. } = report;
-    let document =
-        Document { summary, findings, proofs, paper_tables: tables, paper_scores: published, best: best.as_ref() };
+    let Report { summary, findings, proofs, tables, published, series, best, .. } = report;
+    let document = Document {
+        summary,
+        findings,
+        proofs,
+        paper_tables: tables,
+        paper_scores: published,
+        paper_series: series,
+        best: best.as_ref(),
+    };
     document::text(&document)
 }

@@ -25,6 +25,7 @@ pub mod plan;
 mod plot;
 pub mod scan;
 mod scores;
+mod series;
 pub mod simulation;
 mod svg;
 mod text;
@@ -35,7 +36,9 @@ mod view;
 use vmio_model::best::{self, Best};
 use vmio_model::cell::Cell;
 use vmio_model::facts::facts_of;
-use vmio_model::paper::{ScoreJudged, Table, scores as published_scores, tables};
+use vmio_model::paper::{
+    ScoreJudged, SeriesTable, Table, scores as published_scores, series as published_series, tables,
+};
 use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
 use vmio_model::stats::Ratio;
@@ -64,6 +67,8 @@ pub struct Report<'a> {
     pub tables: Vec<Table>,
     /// A paper's scores of groups of workloads beside this run's, where the study measures one again.
     pub published: Vec<ScoreJudged>,
+    /// What a paper says of a program that it ran again and again, beside this run's, where the study measures one again.
+    pub series: Vec<SeriesTable>,
     /// What `--prove` showed.
     pub proofs: Vec<Proved>,
     /// The set-up that did best, if one can be named.
@@ -93,8 +98,9 @@ impl<'a> Report<'a> {
         let again = crate::papers::of_run(&run.study);
         let tables = again.map_or(Vec::new(), |paper| tables(paper, &summary));
         let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));
-        let best = best::best(run, &summary);
-        Report { run, versus: Versus::of(&summary), summary, findings, tables, published, proofs: Vec::new(), best }
+        let series = again.map_or(Vec::new(), |again| published_series(again, &summary));
+        let (versus, best) = (Versus::of(&summary), best::best(run, &summary));
+        Report { run, versus, summary, findings, tables, published, series, proofs: Vec::new(), best }
     }
 
     /// Adds what later runs proved of the findings.

@@ -17,6 +17,19 @@ use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, Targ
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
+const ROOT: Requirement = Requirement {
+    name: "root",
+    why: "attaches loop devices and opens block devices",
+    mend: "run as root, or leave out the target `device`",
+    check: require::root,
+};
+pub(super) const LOOP_DEVICES: Requirement = Requirement {
+    name: "loop devices",
+    why: "the scratch block device",
+    mend: "modprobe loop, or name a spare disk with --device",
+    check: |reader| require::kernel(reader, "loop devices", "/dev/loop-control"),
+};
+
 /// Entry `device`.
 pub struct Device;
 
@@ -41,27 +54,14 @@ impl Target for Device {
         true
     }
     fn requirements(&self) -> &'static [Requirement] {
-        &[
-            Requirement {
-                name: "root",
-                why: "attaches loop devices and opens block devices",
-                mend: "run as root, or leave out the target `device`",
-                check: require::root,
-            },
-            Requirement {
-                name: "loop devices",
-                why: "the scratch block device",
-                mend: "modprobe loop, or name a spare disk with --device",
-                check: |reader| require::kernel(reader, "loop devices", "/dev/loop-control"),
-            },
-        ]
+        const { &[ROOT, LOOP_DEVICES] }
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         match (&ctx.device, &ctx.pool) {
             (Some(Given::Own(device)), _) => Ok(Box::new(whole_device(ctx, device)?)),
             (Some(Given::Served(file)), _) => Ok(Box::new(served_device(ctx, file)?)),
             (None, Some(_)) => volume::prepare(ctx, self.name()),
-            (None, None) => Ok(Box::new(loop_device(ctx, self.name())?)),
+            (None, None) => Ok(Box::new(loop_device(ctx, self.name(), loopdev::Way::Direct)?)),
         }
     }
     fn fits(&self, _ground: &Ground) -> std::result::Result<(), String> {
@@ -69,7 +69,7 @@ impl Target for Device {
     }
 }
 
-struct WholeDevice {
+pub(super) struct WholeDevice {
     /// What programs open: the node of our own loop device, which is ours as long as it is attached. Of
     /// the user's own disk it is what this process has open (`/proc/PID/fd/N`): nodes are udev's and
     /// links anybody's, and a run opens the disk some hundred times.
@@ -99,10 +99,18 @@ enum Ours {
     File(ChangeId, Scratch),
 }
 
-fn loop_device(ctx: &TargetCtx<'_>, name: &str) -> Result<WholeDevice> {
+/// A loop device over a file that is made for it and written out.
+pub(super) fn loop_device(ctx: &TargetCtx<'_>, name: &str, way: loopdev::Way) -> Result<WholeDevice> {
     let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
-    let attached = loopdev::attach(ctx, &scratch.path, &scratch.file)
-        .map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
+    // The kernel takes direct I/O from how the file was opened, too.
+    let attached = || match way {
+        loopdev::Way::Direct => loopdev::attach(ctx, &scratch.path, &scratch.file, way),
+        loopdev::Way::Cached => {
+            let opened = OpenOptions::new().read(true).write(true).open(&scratch.open);
+            loopdev::attach(ctx, &scratch.path, &opened.map_err(scratch::io("open", &scratch.path))?, way)
+        }
+    };
+    let attached = attached().map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
     let effective = super::facts([
         ("device", attached.device.display().to_string()),
         ("direct_io", attached.direct_io.to_string()),
@@ -204,6 +212,11 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
 }
 
 impl WholeDevice {
+    /// The file behind a loop device of vmio's own.
+    pub(super) fn behind(&self) -> Option<&Scratch> {
+        if let Ours::File(_, scratch) = &self.ours { Some(scratch) } else { None }
+    }
+
     /// Its name in messages.
     fn shown(&self) -> &Path {
         self.pinned.as_ref().map_or(&self.device, |pinned| &pinned.asked)

@@ -1,4 +1,4 @@
-//! Loop devices with direct I/O (linux/loop.h; loop(4)). Direct I/O matters: without it the
+//! Loop devices (linux/loop.h; loop(4)), mostly with direct I/O. That matters: without it the
 //! host's page cache lies between the loop device and its file.
 
 use std::fs::{File, OpenOptions};
@@ -58,6 +58,15 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
+/// How a loop device reads and writes its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Past the page cache.
+    Direct,
+    /// By the page cache.
+    Cached,
+}
+
 /// What lies below a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Over {
@@ -106,26 +115,26 @@ pub struct Attached {
     pub file: File,
     /// As read back from the kernel.
     pub logical_block_bytes: u32,
-    /// As read back from the kernel; always true, else attaching fails.
+    /// As read back from the kernel; always what was asked, else attaching fails.
     pub direct_io: bool,
     /// Its line in the journal.
     pub change: ChangeId,
 }
 
-/// Attaches a file to a free loop device with direct I/O.
-pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File) -> Result<Attached> {
-    let block_size = block_size(ctx, path)?;
+/// Attaches a file to a free loop device, with direct I/O or by the page cache of its file system.
+pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File, way: Way) -> Result<Attached> {
+    let block_size = if way == Way::Direct { block_size(ctx, path)? } else { OWN_BLOCK };
     // It may be renamed meanwhile: which file it is counts.
     let which = Some(Identity::of(file).map_err(fail("look at", path))?);
-    let (device, held, change) = attach_free(ctx.journal, path, which, file, block_size)?;
-    look(ctx.node.reader(), device, held, change).map_err(|e| scratch::undone(ctx.journal, change, e))
+    let (device, held, change) = attach_free(ctx.journal, path, which, file, (block_size, way))?;
+    look(ctx.node.reader(), device, held, change, way).map_err(|e| scratch::undone(ctx.journal, change, e))
 }
 
 /// Attaches a file of a server of vmio's own, below whose blocks there is no disk. It is noted by its path alone: once
 /// the server is dead the kernel cannot say which file it is.
 pub fn attach_own(reader: &dyn Reader, journal: &Journal, path: &Path, file: &File) -> Result<Attached> {
-    let (device, held, change) = attach_free(journal, path, None, file, OWN_BLOCK)?;
-    look(reader, device, held, change).map_err(|e| scratch::undone(journal, change, e))
+    let (device, held, change) = attach_free(journal, path, None, file, (OWN_BLOCK, Way::Direct))?;
+    look(reader, device, held, change, Way::Direct).map_err(|e| scratch::undone(journal, change, e))
 }
 
 fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -139,7 +148,7 @@ fn attach_free(
     path: &Path,
     which: Option<Identity>,
     file: &File,
-    block_size: u32,
+    how: (u32, Way),
 ) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
@@ -158,7 +167,7 @@ fn attach_free(
             other => other.map_err(fail("open", &device))?,
         };
         let change = Change::Loop { backing: path.into(), file: which };
-        let ((), change) = match journal.make(change, || configure(&held, file, block_size))? {
+        let ((), change) = match journal.make(change, || configure(&held, file, how))? {
             Err(e) if busy(&e) => {
                 std::thread::sleep(PAUSE);
                 continue;
@@ -180,10 +189,15 @@ fn attach_free(
 }
 
 /// Compares what was attached with what was asked.
-fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId) -> Result<Attached> {
+fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId, way: Way) -> Result<Attached> {
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let attached = block::Device::whole(reader, &name);
-    if !attached.loop_is_direct()? {
+    let direct_io = attached.loop_is_direct()?;
+    if way == Way::Cached && direct_io {
+        let reason = "the kernel enabled direct I/O, so the page cache of its file is passed by".into();
+        return Err(Error::NotAsAsked { path: device, reason });
+    }
+    if way == Way::Direct && !direct_io {
         return Err(Error::NotAsAsked {
             path: device,
             reason:
@@ -196,7 +210,7 @@ fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId) -> R
         path: device.clone(),
         reason: "the kernel does not tell its logical block size".into(),
     })?;
-    Ok(Attached { device, file, logical_block_bytes, direct_io: true, change })
+    Ok(Attached { device, file, logical_block_bytes, direct_io, change })
 }
 
 /// Direct I/O needs blocks no smaller than those of the disks below.
@@ -206,7 +220,7 @@ fn block_size(ctx: &TargetCtx<'_>, path: &Path) -> Result<u32> {
     Ok(backing.leaves.keys().filter_map(logical).max().unwrap_or(512))
 }
 
-fn configure(device: &File, file: &File, block_size: u32) -> io::Result<()> {
+fn configure(device: &File, file: &File, (block_size, way): (u32, Way)) -> io::Result<()> {
     let info = LoopInfo64 {
         device: 0,
         inode: 0,
@@ -216,7 +230,7 @@ fn configure(device: &File, file: &File, block_size: u32) -> io::Result<()> {
         number: 0,
         encrypt_type: 0,
         encrypt_key_size: 0,
-        flags: LO_FLAGS_DIRECT_IO,
+        flags: if way == Way::Direct { LO_FLAGS_DIRECT_IO } else { 0 },
         file_name: [0; 64],
         crypt_name: [0; 64],
         encrypt_key: [0; 32],

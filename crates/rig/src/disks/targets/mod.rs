@@ -20,6 +20,7 @@ use crate::disks::places::{self, Ground, Pool};
 pub mod afar;
 mod device;
 pub(super) mod loopdev;
+mod looped;
 mod lvm;
 mod lvm_thin;
 mod preallocated;
@@ -39,6 +40,8 @@ pub use scratch::not_in_memory;
 /// All targets, in the order in which they are shown.
 pub const ALL: &[&dyn Target] = &[
     &device::Device,
+    &looped::LOOP,
+    &looped::LOOP_NFS,
     &sparse::Sparse,
     &preallocated::Preallocated,
     &served::Served,
@@ -81,6 +84,18 @@ pub trait Target: Sync {
     fn takes_device(&self) -> bool {
         false
     }
+    /// Whether no guest has it, and why.
+    fn native_alone(&self) -> Option<&'static str> {
+        None
+    }
+    /// Kernel modules that a guest needs beside those of its disk, names as in `modules.dep`.
+    fn guest_modules(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Whether workloads may only read it, and why.
+    fn only_read(&self) -> Option<&'static str> {
+        None
+    }
     /// Whether the native side works on a block device that is the run's own, made by it or given to it (`--device`),
     /// and not on a file: then what is set of the device is set for the run alone.
     fn native_is_a_device(&self) -> bool {
@@ -89,12 +104,7 @@ pub trait Target: Sync {
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
     fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
-        match ground {
-            Ground::Files(_) | Ground::Modelled(_) => Ok(()),
-            Ground::Volumes(pool) => {
-                Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR"))
-            }
-        }
+        holds_files(ground)
     }
     /// Whether a running guest is given other storage for the state that a cell needs
     /// ([`Prepared::exchange`]), which not every QEMU can do.
@@ -141,6 +151,11 @@ pub trait Prepared: Send {
     /// What a hypervisor opens for a disk that is asked for like this. Asked again it gives the
     /// same. A target that is served starts its server here.
     fn attach(&mut self, asked: &cell::Attachment) -> Result<Storage>;
+    /// Where what such a disk holds is a file system: the file in it that a guest's workload works on, by a loop device
+    /// of the guest's own. It is set up before each cell and taken off after it.
+    fn inside(&self) -> Option<&'static str> {
+        None
+    }
     /// What is between the hypervisor and the native storage for such a disk, as read back: which
     /// server, which image. Empty where nothing is. Asked after [`Prepared::attach`].
     fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
@@ -242,6 +257,14 @@ pub enum Given {
     Own(Arc<Pinned>),
     /// What a modelled disk has without a file system: a file of its server's.
     Served(PathBuf),
+}
+
+/// Whether a place holds files, else why not.
+fn holds_files(ground: &Ground) -> std::result::Result<(), String> {
+    match ground {
+        Ground::Files(_) | Ground::Modelled(_) => Ok(()),
+        Ground::Volumes(pool) => Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR")),
+    }
 }
 
 /// The target of that name.
@@ -375,7 +398,10 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(None)), ["sparse", "lvm-thin", "zvol", "rbd"]);
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
-        assert_eq!(names(&|t| t.native_is_a_device()), ["device", "lvm", "lvm-thin", "zvol", "rbd"]);
-        assert_eq!(names(&|t| t.written()), ["device", "sparse", "preallocated", "lvm"]);
+        assert_eq!(
+            names(&|t| t.native_is_a_device()),
+            ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
+        );
+        assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
     }
 }

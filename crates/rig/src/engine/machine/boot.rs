@@ -10,7 +10,7 @@ use vmio_model::cell::{Actor, Attachment, Cell, Side};
 use vmio_node::linux::process::Status;
 
 use super::{Machine, net};
-use crate::disks::targets::State;
+use crate::disks::targets::{self, State};
 use crate::disks::{Storage, drivers};
 use crate::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use crate::limits::OOM_SCORE_ADJ;
@@ -104,6 +104,7 @@ impl Machine<'_> {
         let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut held = BTreeMap::new();
         for (target, attachment) in ways {
+            spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
             let id = format!("d{}", spec.disks.len());
             let Some(attachment) = attachment else {
                 let native =

@@ -34,6 +34,7 @@ use crate::nets::{Namespace, NetPath};
 use crate::workloads::{self, Gentle};
 
 mod boot;
+mod inside;
 mod native;
 mod net;
 mod observe;

@@ -46,11 +46,19 @@ impl Machine<'_> {
         acts: Vec<Act>,
         chosen: Vec<Chosen>,
     ) -> anyhow::Result<Sample> {
+        let (acts, inside, entered) = self.go_inside(acts)?;
         let acts = Arc::new(acts);
+        if let Err(error) = entered {
+            return Err(match self.come_out(inside) {
+                Err(left) => error.context(format!("{left:#}")),
+                Ok(()) => error,
+            });
+        }
         let (mut put, set) = self.put_settings(chosen, &acts)?;
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
         let worked = set.and_then(|()| self.watch_acts(&acts));
         let taken_back = self.take_back(put);
+        let taken_back = taken_back.and(self.come_out(inside));
         let mut settled = Ok(());
         if worked.is_ok() {
             for act in acts.iter() {

@@ -256,7 +256,9 @@ fn make_targets(
             return Err(MustStop(reason).into());
         }
         let target = targets::find(name).with_context(|| format!("no target {name}"))?;
-        progress(&format!("making the target {name} ({} MiB)", study.target_bytes() >> 20));
+        // One that is small by nature takes less than what the study has for a target.
+        let bytes = study.target_bytes().min(target.space(study.target_bytes(), 0).taken_bytes);
+        progress(&format!("making the target {name} ({} MiB)", bytes >> 20));
         let (prepared, backing, mut settings) = health
             .during({
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());

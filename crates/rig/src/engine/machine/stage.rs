@@ -31,6 +31,8 @@ pub(super) struct Act {
     pub(super) disk: Option<OnDisk>,
     /// The interfaces of its path on the host's side.
     pub(super) ports: Vec<Port>,
+    /// The file of its disk's file system that it works on, in a guest.
+    pub(super) inside: Option<&'static str>,
     /// What is opened by its descriptor, and its name in the result.
     named: Option<(String, String)>,
 }
@@ -135,6 +137,7 @@ impl Machine<'_> {
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
             }
         };
+        let inside = actor.attachment().and_then(|_| self.targets.get(target)?.inside());
         let circumstances = Circumstances {
             first_write: allocates && state == State::Fresh,
             host_cache: actor.attachment().is_some_and(|a| !a.cache.direct()),
@@ -146,6 +149,7 @@ impl Machine<'_> {
             subjects,
             disk: Some(OnDisk { traits, circumstances }),
             ports: Vec::new(),
+            inside,
             named,
         })
     }
@@ -162,7 +166,16 @@ impl Machine<'_> {
         let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
         let subjects = self.watched(actor, Vec::new())?;
         let stage = Stage { ends, seconds, span: None, place: 0 };
-        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports: Vec::new(), named: None })
+        Ok(Act {
+            actor: actor.clone(),
+            workload,
+            stage,
+            subjects,
+            disk: None,
+            ports: Vec::new(),
+            inside: None,
+            named: None,
+        })
     }
 
     /// A path: its last role at the actor's end, those that serve at the peer's.
@@ -230,7 +243,7 @@ impl Machine<'_> {
         let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();
         let stage = Stage { ends, seconds, span: None, place: 0 };
         let named = Some((own.enter.join(" ") + " ", String::new())).filter(|_| !own.enter.is_empty());
-        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports, named })
+        Ok(Act { actor: actor.clone(), workload, stage, subjects, disk: None, ports, inside: None, named })
     }
 
     /// What goes before a command so that it runs in the namespace that plays the host.

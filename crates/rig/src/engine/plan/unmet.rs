@@ -160,6 +160,12 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         }
     }
     let workload = workloads::find(&actor.workload)?;
+    let target = actor.target().and_then(targets::find);
+    let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
+    let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
+    if let Some(why) = only_read.or(no_guest) {
+        return Some(why.to_owned());
+    }
     needs.extend(workload.requirements());
     missing(needs, local).or_else(|| guests::qemu::why_not(local, actor)).or_else(|| {
         let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;

@@ -60,6 +60,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let directory = Directory::make(ctx, &spec.name)?;
     let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.driver.guest_modules()).copied().collect();
     modules.extend(plan.nics.iter().flat_map(|n| n.model.guest_modules()));
+    modules.extend(&spec.modules);
     modules.sort_unstable();
     modules.dedup();
     let initramfs = image.initramfs(&modules)?;
