@@ -19,7 +19,7 @@ use vmio_model::summary::explain::Differs;
 const RUNS: [(&str, i64); 3] = [("quick", 2), ("shafer2010-storage", 5), ("async-reads", 6)];
 
 /// What is new within a document, by the names of the keys that lead to it.
-const ADDED: [&str; 16] = [
+const ADDED: [&str; 17] = [
     "cells/cpu/clock",
     "cells/cpu/kernel_seconds_per_gigabyte",
     "cells/cpu/kernel_seconds_per_request",
@@ -30,6 +30,7 @@ const ADDED: [&str; 16] = [
     "explained/share_ratio",
     "headline/about_interval",
     "headline/nature",
+    "headline/side",
     "paper_tables/readings",
     "paper_tables/rows/ours/cache",
     "shares/figures",
