@@ -18,6 +18,7 @@ pub mod machine;
 mod node;
 pub mod qmp;
 pub mod reach;
+pub mod spare;
 pub mod ssh;
 pub mod tap;
 pub mod udp;
@@ -34,6 +35,7 @@ pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
+pub use spare::Spare;
 
 /// All that is done in a process of its own: storage may hold it back for ever, or it holds what is another's.
 pub(crate) static ERRANDS: [&errand::Errand; 3] = [&local::look::LOOK, &journal::errand::UNDO, &tap::SEND_BUFFER];

@@ -320,6 +320,7 @@ const ELSEWHERE_MEASURED: &[&str] = &[
     "Afar.address",
     "Afar.cpu",
     "Afar.cpus",
+    "Afar.device",
     "Afar.dir",
     "Afar.findings",
     "Afar.kernel",

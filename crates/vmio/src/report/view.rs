@@ -204,7 +204,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             (
                 "storage",
                 if let Some(afar) = &e.afar {
-                    format!("{} on it", afar.dir)
+                    format!("{} on it", afar.device.as_ref().unwrap_or(&afar.dir))
                 } else if e.backing.is_empty() {
                     "none: no cell is on a disk".into()
                 } else {

@@ -57,7 +57,11 @@ impl Reached {
             Some(Named { way, address, dir }) => {
                 let There { machine, guest } = (way.open)(&address)?;
                 let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
-                let afar = Afar { address, node: machine.shared(), dir, known };
+                let node = machine.shared();
+                let spare = |device: &PathBuf| node.spare(device, wishes.force);
+                let device = wishes.device.first().map(spare).transpose();
+                let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
+                let afar = Afar { address, node, dir, device, force: wishes.force, known };
                 Some((machine, afar))
             }
         };
