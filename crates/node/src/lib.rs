@@ -30,7 +30,7 @@ pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_ins
 pub use journal::recover::{Recovered, leftovers, private_dir, recover};
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
 pub use journal::{ChangeId, Journal, Servant, held, ledger, loops, warden};
-pub use local::Local;
+pub use local::{LOCAL, Local};
 pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};

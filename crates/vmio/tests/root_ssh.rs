@@ -234,7 +234,7 @@ fn study(dir: &Path, rows: &str) -> String {
 const ON_A_DISK: &str = ", max_gib_written = 20.0 }\nsize = { target_mib = 384 }\n\
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
     workloads = [\"seq-write\", \"rand-read-1\", \"dd-read\"]\n\
-    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\"]\n";
+    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\", \"lu\"]\n";
 
 #[test]
 #[ignore = "root"]
@@ -254,7 +254,7 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     assert_eq!(said["environment"]["afar"]["address"], server.address().to_string());
     let cells = said["cells"].as_array().unwrap();
     let workloads: Vec<&str> = cells.iter().map(|cell| cell["cell"]["workload"].as_str().unwrap()).collect();
-    for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc"] {
+    for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc", "lu"] {
         assert!(workloads.contains(&wanted), "{workloads:?}");
     }
     // What goes through the memory of a machine that nothing holds is not measured, and that is said.
@@ -394,7 +394,7 @@ fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
 fn the_network_to_another_machine_is_measured() {
     let (server, bed, before) = (Server::start(), Bed::new(), agents());
     let rows = " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
-                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\"]\n";
+                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\", \"udp-100mbit-1472\"]\n";
     let study = study(server.dir.path(), rows);
     let address = server.address().to_string();
     let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
@@ -402,7 +402,7 @@ fn the_network_to_another_machine_is_measured() {
     let said: Value = serde_json::from_str(&done.out).unwrap();
     fits("tax", &done.out);
     assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
-    assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
+    assert_eq!(said["cells"].as_array().unwrap().len(), 3, "{}", done.out);
     let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
     let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     fits("tax-plan", &planned.out);

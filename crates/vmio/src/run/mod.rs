@@ -307,7 +307,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study.repeat.ask_for_steady_state();
     }
     drop(known);
-    let reached = Reached::by(wishes)?;
+    let reached = Reached::by(wishes, &study)?;
     let planned = plan::look(study, &wishes.of_plan(context, &reached), last.as_ref(), &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
