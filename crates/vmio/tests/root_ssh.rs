@@ -257,6 +257,8 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc", "lu"] {
         assert!(workloads.contains(&wanted), "{workloads:?}");
     }
+    let followed = |cell: &Value| cell["over_time"]["moments"].as_array().unwrap().len();
+    assert!(cells.iter().all(|cell| followed(cell) == 2), "{}", done.out);
     // What goes through the memory of a machine that nothing holds is not measured, and that is said.
     assert!(done.out.contains("the memory of another machine is not held"), "{}", done.out);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "its file is gone");
