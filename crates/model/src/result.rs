@@ -109,6 +109,9 @@ pub struct Afar {
     pub address: String,
     /// The directory that its files were made in.
     pub dir: String,
+    /// The user's own device that cells were on, with what tells it from other disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
     /// `uname -r`.
     pub kernel: String,
     /// CPU model, from /proc/cpuinfo.
@@ -128,7 +131,7 @@ pub struct Afar {
 /// `ssh://root@host: Linux 6.1.0, 2 CPUs (model), 4096 MiB`.
 impl std::fmt::Display for Afar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { address, dir: _, kernel, cpu, cpus, memory_bytes, settings: _, findings: _ } = self;
+        let Self { address, dir: _, device: _, kernel, cpu, cpus, memory_bytes, settings: _, findings: _ } = self;
         let word = if *cpus == 1 { "CPU" } else { "CPUs" };
         write!(f, "{address}: Linux {kernel}, {cpus} {word} ({cpu}), {} MiB", memory_bytes >> 20)
     }

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 
+pub mod knees;
 pub mod multiple;
 pub mod steady;
 

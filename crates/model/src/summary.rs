@@ -9,6 +9,7 @@ pub mod explain;
 pub mod grade;
 mod headline;
 mod judge;
+pub mod over_time;
 mod rows;
 pub mod scores;
 mod shares;
@@ -18,6 +19,8 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use over_time::OverTime;
 
 use crate::cell::{Baseline, Cell};
 use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit};
@@ -154,6 +157,9 @@ pub struct CellRow {
     /// What the host's page cache held of the guests' disks; absent where that was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
+    /// How it went on while the run lasted; absent but on other machines and on the way to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_time: Option<OverTime>,
     /// How many samples carry which word of caution.
     pub marks: BTreeMap<Mark, u32>,
     /// Rounds whose figure is an outlier (more than ten standard deviations off): kept, and shown.

@@ -18,6 +18,7 @@ pub mod machine;
 mod node;
 pub mod qmp;
 pub mod reach;
+pub mod spare;
 pub mod ssh;
 pub mod tap;
 pub mod udp;
@@ -29,11 +30,12 @@ pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_ins
 pub use journal::recover::{Recovered, leftovers, private_dir, recover};
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
 pub use journal::{ChangeId, Journal, Servant, held, ledger, loops, warden};
-pub use local::Local;
+pub use local::{LOCAL, Local};
 pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
+pub use spare::Spare;
 
 /// All that is done in a process of its own: storage may hold it back for ever, or it holds what is another's.
 pub(crate) static ERRANDS: [&errand::Errand; 3] = [&local::look::LOOK, &journal::errand::UNDO, &tap::SEND_BUFFER];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{sh, start_agent};
 use vmio_node::proto::{Decoder, Hello, Item, Kind, READY, VERSION, encode};
-use vmio_node::{At, Error, Local, Node, Reader, Remote, SamplePlan};
+use vmio_node::{At, Error, FileStat, Local, Node, Reader, Remote, SamplePlan};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -269,6 +269,36 @@ fn files_of_others_are_read_as_carefully_as_here() {
     let told = node.glance(&At::Path(at("file")), 4).unwrap_err();
     assert!(told.to_string().contains("guest0"), "{told}");
     agent.end();
+}
+
+#[test]
+fn a_file_is_made_by_nobody_else_and_is_that_file_whatever_becomes_of_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, aside, link) = (dir.path().join("made"), dir.path().join("aside"), dir.path().join("link"));
+    std::os::unix::fs::symlink(&aside, &link).unwrap();
+    let agent = start_agent();
+    let node = agent.connect();
+    let made = node.make_file(&path, 4096).unwrap();
+    let FileStat { mode, size, allocated, .. } = made.is.stat;
+    assert_eq!((mode & 0o170_777, size, allocated), (0o100_600, 4096, 0), "{made:?}");
+    for taken in [&path, &link] {
+        let error = node.make_file(taken, 0).unwrap_err();
+        assert!(
+            matches!(&error, Error::File { source, .. } if source.kind() == std::io::ErrorKind::AlreadyExists),
+            "{error}"
+        );
+    }
+    assert!(!aside.exists(), "no link is followed");
+    // Another one puts a file in its place.
+    std::fs::rename(&path, &aside).unwrap();
+    std::fs::write(&path, "theirs").unwrap();
+    std::fs::write(made.path(), "ours").unwrap();
+    assert_eq!(std::fs::read(&aside).unwrap(), b"ours");
+    assert!(!node.identity(&path).unwrap().unwrap().is(&made.is));
+    std::fs::rename(&aside, &path).unwrap();
+    drop(node);
+    agent.end();
+    assert!(!path.exists(), "it goes with the session");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Arch;
-use vmio_node::{Reader, cpu, find_program, udp};
+use vmio_node::{LOCAL, Reader, cpu, find_program, udp};
 
 use crate::elf;
 
@@ -85,9 +85,11 @@ impl Own {
         }
     }
 
-    /// Where it is on a machine that may be a guest, which has it in its `PATH`.
+    /// Where it is on a machine that may be another one, which has it in its `PATH`: as a part of a guest's image, or as
+    /// what was sent there. What lies there where vmio has its own on this host is not vmio's.
     pub fn on(&self, reader: &dyn Reader) -> Option<PathBuf> {
-        self.find(reader).ok().or_else(|| find_program(reader, self.name))
+        let here = if reader.name() == LOCAL { self.find(reader).ok() } else { None };
+        here.or_else(|| find_program(reader, self.name))
     }
 
     /// What it is called by there: vmio's own file on this host, what the image carries in a guest.
@@ -173,5 +175,10 @@ mod tests {
         assert_eq!(program(&guest, "vmio-udp"), Some("/usr/bin/vmio-udp".into()));
         assert_eq!(program(&guest, "fio"), Some("/usr/bin/fio".into()));
         assert_eq!(program(&Fake::new("bare"), "vmio-udp"), None);
+        // A file where this host has its own is another's on another machine.
+        let beside = env::current_exe().unwrap().parent().unwrap().join("vmio-cpu");
+        let with = |name: &str| Fake::new(name).file(&beside, "x");
+        assert_eq!(CPU.on(&with("ssh://away")), None);
+        assert!(CPU.on(&with(LOCAL)).is_some());
     }
 }

@@ -21,7 +21,7 @@ fn device(ctx: &TargetCtx<'_>) -> targets::Result<Box<dyn Prepared>> {
 }
 
 fn pinned(bed: &Bed, path: &Path) -> targets::Result<Arc<Pinned>> {
-    Pinned::of(&bed.node, path).map(Arc::new)
+    Ok(Arc::new(Pinned::of(&bed.node, path)?))
 }
 
 fn refused(ctx: &TargetCtx<'_>) -> String {

@@ -46,6 +46,26 @@ pub const WAYS: [Way; 2] = [
     },
 ];
 
+/// An address of any way, with no directory, as a user writes it.
+///
+/// # Errors
+/// What is wrong with it, and how addresses are written.
+pub fn address(text: &str) -> Result<String, String> {
+    let forms = || WAYS.map(|way| way.form.trim_end_matches("[/DIR]")).join(" or ");
+    let way = WAYS.into_iter().find(|way| text.starts_with(way.scheme));
+    let checked = way.ok_or_else(|| "it is no address of a machine".to_owned()).and_then(|way| (way.check)(text));
+    checked.map(|()| text.to_owned()).map_err(|why| format!("{why}: give {}", forms()))
+}
+
+/// Goes to the machine of an address.
+///
+/// # Errors
+/// Why it cannot be reached, and what to do.
+pub fn to(text: &str) -> Result<There, Failure> {
+    let way = WAYS.into_iter().find(|way| text.starts_with(way.scheme));
+    way.map_or_else(|| Err(Failure::new(Exit::Usage, format!("{text} is no address"))), |way| (way.open)(text))
+}
+
 /// A machine with an agent on it.
 pub struct There {
     /// The machine.
@@ -124,6 +144,12 @@ mod tests {
             {
                 assert!(check(&wrong).is_err(), "{scheme} takes {wrong:?}");
                 assert_eq!(open(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
+            }
+            assert_eq!(address(&format!("{scheme}web1")).unwrap(), format!("{scheme}web1"));
+            for wrong in [format!("{scheme}-x"), "web1".into(), "http://web1".into()] {
+                let said = address(&wrong).unwrap_err();
+                assert!(said.contains("ssh://[USER@]HOST[:PORT] or libvirt://DOMAIN"), "{said}");
+                assert_eq!(to(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
             }
         }
     }

@@ -16,7 +16,7 @@ use vmio::report::{self, Report};
 use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Cell, Side};
 use vmio_model::figure::{Better, Figure, RUN, Reading, Unit};
 use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, Run, Seen, Watched};
 use vmio_model::summary::FigureRow;
@@ -445,4 +445,30 @@ fn the_page_cache_and_runs_on_end_are_in_every_form() {
     let [text, ..] = forms(&run);
     let tables = text.split("The host's page cache").nth(1).and_then(|rest| rest.split("Findings").next()).unwrap();
     assert!(tables.lines().all(|line| line.chars().count() <= 80), "{tables}");
+}
+
+/// What another machine gives may change while a run lasts: every form says when, and from what to what.
+#[test]
+fn where_another_machine_gives_less_from_some_time_on_is_in_every_form() {
+    let mut run = common::run(Accel::Kvm);
+    let mut sample = run.samples.remove(0);
+    sample.cell.lead.side = Side::of("ssh");
+    let of_round = |round: u32| {
+        let mut sample = sample.clone();
+        (sample.round, sample.started_unix) = (round, run.started_unix + 60.0 * f64::from(round));
+        let slower = if round < 7 { 1.0 } else { 4.0 };
+        sample.result.amend(|work| work.seconds *= slower * (1.0 + 0.01 * f64::from(round % 3)));
+        sample
+    };
+    run.samples = (0..12).map(of_round).collect();
+    for (form, shown) in forms(&run) {
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(shown.matches("changed 7 min 0 s into the run:").count(), 1, "{form}: {shown}");
+    }
+    let summary = serde_json::to_value(&Report::of(&run).summary).unwrap();
+    let over_time = &summary["cells"][0]["over_time"];
+    assert_eq!(over_time["moments"].as_array().unwrap().len(), 12);
+    assert_eq!(over_time["knees"][0]["at_seconds"], 420.0);
+    run.samples.truncate(7);
+    assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("into the run:")));
 }

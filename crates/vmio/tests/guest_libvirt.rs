@@ -283,6 +283,14 @@ fn it_is_measured(host: &Host, bed: &Bed) {
     assert!(findings.iter().any(|finding| finding.as_str().unwrap().contains("disk vdb")), "{afar}");
     assert_eq!(host.inside.list(Path::new("/srv/there")).unwrap(), Vec::<String>::new(), "its file is gone");
     assert_eq!(host.left(), Vec::<String>::new());
+    // Nothing runs in it that is a guest itself.
+    let scanned = bed.vmio(&["scan", "--json", "--on", "libvirt://shop"]).with(0);
+    fits("scan", &scanned.out);
+    let scanned: Value = serde_json::from_str(&scanned.out).unwrap();
+    assert_eq!((&scanned["on"], &scanned["guests"]), (&"libvirt://shop".into(), &Value::Array(Vec::new())));
+    bed.vmio(&["scan", "--on", "libvirt://shop/srv"])
+        .with(2)
+        .says(&["give ssh://[USER@]HOST[:PORT] or libvirt://DOMAIN"]);
     run("libvirt://shop/srv/nowhere", &[]).with(3).says(&["/srv/nowhere is not there on libvirt://shop"]);
 }
 

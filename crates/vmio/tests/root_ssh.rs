@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -196,7 +196,11 @@ fn what_was_done_there_is_undone_when_the_connection_breaks() {
     let made = server.dir.path().join("made-there");
     let machine = server.open();
     let node = machine.shared();
-    node.write(&made, b"here", None).unwrap();
+    let held = node.make_file(&made, 0).unwrap();
+    assert_eq!(fs::metadata(held.path()).unwrap().len(), 0, "what the agent has open");
+    assert!(node.make_file(&made, 0).unwrap_err().to_string().contains("File exists"));
+    node.write(&held.path(), b"here", None).unwrap();
+    assert_eq!(fs::read(&made).unwrap(), b"here");
     let process = node.spawn(&Exec::new("sleep").args(["1000"])).unwrap();
     let (pid, at) = (process.pid(), machine.place().0.to_owned());
     assert!(made.exists() && at.exists() && machine.place().1);
@@ -230,7 +234,7 @@ fn study(dir: &Path, rows: &str) -> String {
 const ON_A_DISK: &str = ", max_gib_written = 20.0 }\nsize = { target_mib = 384 }\n\
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
     workloads = [\"seq-write\", \"rand-read-1\", \"dd-read\"]\n\
-    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\"]\n";
+    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\", \"lu\"]\n";
 
 #[test]
 #[ignore = "root"]
@@ -250,9 +254,11 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     assert_eq!(said["environment"]["afar"]["address"], server.address().to_string());
     let cells = said["cells"].as_array().unwrap();
     let workloads: Vec<&str> = cells.iter().map(|cell| cell["cell"]["workload"].as_str().unwrap()).collect();
-    for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc"] {
+    for wanted in ["seq-write", "rand-read-1", "openssl-aes-256-cbc", "lu"] {
         assert!(workloads.contains(&wanted), "{workloads:?}");
     }
+    let followed = |cell: &Value| cell["over_time"]["moments"].as_array().unwrap().len();
+    assert!(cells.iter().all(|cell| followed(cell) == 2), "{}", done.out);
     // What goes through the memory of a machine that nothing holds is not measured, and that is said.
     assert!(done.out.contains("the memory of another machine is not held"), "{}", done.out);
     assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0, "its file is gone");
@@ -264,6 +270,87 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     bed.finish(&mut run(&on, &["--gentle"])).with(2).says(&["--gentle concerns this host"]);
     let mut none = bed.command(&["study", "run", &study, "--yes"]);
     bed.finish(&mut none).with(3).says(&["no machine is named for the side ssh"]);
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}
+
+/// A spare disk of the other machine: a loop device over a file.
+struct Disk {
+    device: String,
+    dir: tempfile::TempDir,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let file = dir.path().join("disk");
+        fs::File::create(&file).unwrap().set_len(600 << 20).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        Disk { device: String::from_utf8(made.stdout).unwrap().trim().to_owned(), dir }
+    }
+
+    /// Bytes of it that were ever written.
+    fn written(&self) -> u64 {
+        run("sync", &[&self.device]);
+        fs::metadata(self.dir.path().join("disk")).unwrap().blocks() * 512
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+#[test]
+#[ignore = "root"]
+fn a_device_of_another_machine_is_judged_as_one_of_this_host_is() {
+    let (server, bed, before, disk) = (Server::start(), Bed::new(), agents(), Disk::new());
+    let rows = ON_A_DISK.replace("preallocated", "device").replace(", \"dd-read\"", "");
+    let (study, on) = (study(server.dir.path(), &rows), server.address().to_string());
+    let run_on = |on: &str, devices: &[&str], more: &[&str]| {
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", on]);
+        command.args(devices.iter().flat_map(|device| ["--device", device]));
+        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
+    };
+    let device = disk.device.as_str();
+    let twice = |more: &[&str]| run_on(&on, &[device, device], more);
+    run_on(&on, &[device], &[]).with(2).says(&["named exactly twice"]);
+    run_on(&on, &["/dev/null", "/dev/null"], &[]).with(3).says(&["is not a block device"]);
+    let mut file = bed.command(&["tax", "--yes", "--on", &format!("{on}{device}")]);
+    let file = bed.finish(file.env("VMIO_SSH", server.ssh("known", "user"))).with(3);
+    file.says(&["is a device, and all data on it would be lost", "name it twice"]);
+    run_on(&on, &[], &["--dry-run"]).with(0).says(&["device is one of its own that you name twice"]);
+    // Somebody has it open there.
+    let open = fs::File::open(device).unwrap();
+    for more in [&[][..], &["--force"]] {
+        twice(more).with(3).says(&["has it open", "--force does not change that"]);
+    }
+    drop(open);
+    assert_eq!(disk.written(), 0);
+    // It holds something.
+    run("mkfs.ext4", &["-q", device]);
+    let held = disk.written();
+    twice(&[]).with(3).says(&["it holds ext", "all of it would be overwritten", "--force"]);
+    let planned = twice(&["--force", "--dry-run", "--json"]).with(0);
+    fits("tax-plan", &planned.out);
+    let planned: Value = serde_json::from_str(&planned.out).unwrap();
+    assert_eq!(planned["device"]["path"], device);
+    assert_eq!(disk.written(), held, "nothing is written that was not confirmed");
+    twice(&["--force", "--dry-run"]).with(0).says(&["all data in its first 384 MiB is lost"]);
+    let done = twice(&["--force", "--json"]).with(0);
+    fits("tax", &done.out);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    let told = said["environment"]["afar"]["device"].as_str().unwrap();
+    assert!(told.starts_with(device) && told.contains("600 MiB"), "{told}");
+    let cells = said["cells"].as_array().unwrap().iter();
+    assert_eq!(cells.filter(|cell| cell["cell"]["subject"]["disk"]["target"] == "device").count(), 2, "{}", done.out);
+    assert!(disk.written() >= 384 << 20);
+    // A study that has no use for it.
+    let mut idle = bed.command(&["tax", "--yes", "--only", "cpu", "--on", &on, "--force"]);
+    idle.args(["--device", device, "--device", device]).env("VMIO_SSH", server.ssh("known", "user"));
+    bed.finish(&mut idle).with(2).says(&["works on the target device"]);
     assert_eq!(agents(), before);
     bed.is_clean();
 }
@@ -309,7 +396,7 @@ fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
 fn the_network_to_another_machine_is_measured() {
     let (server, bed, before) = (Server::start(), Bed::new(), agents());
     let rows = " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
-                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\"]\n";
+                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\", \"udp-100mbit-1472\"]\n";
     let study = study(server.dir.path(), rows);
     let address = server.address().to_string();
     let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
@@ -317,7 +404,7 @@ fn the_network_to_another_machine_is_measured() {
     let said: Value = serde_json::from_str(&done.out).unwrap();
     fits("tax", &done.out);
     assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
-    assert_eq!(said["cells"].as_array().unwrap().len(), 2, "{}", done.out);
+    assert_eq!(said["cells"].as_array().unwrap().len(), 3, "{}", done.out);
     let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
     let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
     fits("tax-plan", &planned.out);

@@ -321,6 +321,7 @@ const ELSEWHERE_MEASURED: &[&str] = &[
     "Afar.address",
     "Afar.cpu",
     "Afar.cpus",
+    "Afar.device",
     "Afar.dir",
     "Afar.findings",
     "Afar.kernel",
@@ -328,6 +329,18 @@ const ELSEWHERE_MEASURED: &[&str] = &[
     "Afar.settings",
     "Environment.afar",
     "Environment.peer",
+];
+
+/// What a summary has of them beside.
+const ELSEWHERE_FOLLOWED: &[&str] = &[
+    "CellRow.over_time",
+    "Knee.after",
+    "Knee.at_seconds",
+    "Knee.before",
+    "Moment.at_seconds",
+    "Moment.value",
+    "OverTime.knees",
+    "OverTime.moments",
 ];
 
 /// Fields that this test cannot have other than as `null`, and why.
@@ -355,6 +368,7 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
         "a guest that others limit: common/advice/others.rs",
     ),
     ("tax", ELSEWHERE_MEASURED, "another machine: root_ssh.rs"),
+    ("tax", ELSEWHERE_FOLLOWED, "the same; knees: figures.rs"),
     ("tax-noise", ELSEWHERE_MEASURED, "the same"),
     ("runs-export", ELSEWHERE_MEASURED, "the same"),
     ("tax-plan", &[".peer"], "the same"),

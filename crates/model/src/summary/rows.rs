@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
+use super::over_time::over_time;
 use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 use crate::cell::{Cell, Side};
 use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
@@ -54,6 +55,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         cpu: cpu(&samples, &run.workloads, &run.environment),
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
+        over_time: over_time(run, cell, &judge, &samples),
         marks,
         outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
     }

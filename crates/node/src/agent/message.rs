@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{End, Error, Exec, FileIdentity, FileSample, FileStat, Opened, SamplePlan};
+use crate::{End, Error, Exec, FileIdentity, FileSample, FileStat, Opened, SamplePlan, Spare, spare};
 
 /// Size of the pieces in which data goes: small enough that others get their turn.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -30,6 +30,12 @@ pub(crate) enum Request {
     Read { path: PathBuf },
     /// Write a file: data and an end follow, then `Done`.
     Write { path: PathBuf, mode: Option<u32> },
+    /// Make a new file of so many bytes of holes, and keep it open: what it is by its descriptor.
+    MakeFile { path: PathBuf, bytes: u64 },
+    /// Look whether a device may be overwritten, and hold it.
+    Spare { device: PathBuf, force: bool },
+    /// Open the one that request `of` holds for writing: what it is by its descriptor.
+    OpenSpare { of: u32, force: bool },
     /// Entries of a directory.
     List { dir: PathBuf },
     /// What a path is.
@@ -77,6 +83,7 @@ pub(crate) enum Reply {
     Bytes { bytes: Option<u64> },
     Identity { identity: Option<FileIdentity> },
     Opened { opened: Option<Opened> },
+    Spare { spare: Box<Spare> },
     Seconds { seconds: f64 },
     Failed { failure: Failure },
 }
@@ -94,12 +101,24 @@ pub(crate) struct Failure {
 enum Doing {
     File { what: String, path: PathBuf },
     Spawn { program: String },
+    Refused { device: PathBuf },
     Other,
 }
 
 /// What [`Error::File`] says was done; the names cross the wire.
-const WHATS: [&str; 9] =
-    ["read", "write", "list", "look at", "open", "sample", "make", "follow", "count the cached pages of"];
+const WHATS: [&str; 11] = [
+    "read",
+    "write",
+    "list",
+    "look at",
+    "open",
+    "sample",
+    "make",
+    "follow",
+    "count the cached pages of",
+    "find",
+    "look into",
+];
 
 impl Failure {
     /// A failure that is none of a file or of a command.
@@ -125,6 +144,7 @@ impl Failure {
                 Error::File { node, what, path, source }
             }
             Doing::Spawn { program } => Error::Spawn { node, program, source },
+            Doing::Refused { device } => Error::Refused { node, device, reason: self.text },
             Doing::Other => Error::Protocol { node, reason: self.text },
         }
     }
@@ -135,9 +155,22 @@ impl From<Error> for Failure {
         let (doing, source) = match error {
             Error::File { what, path, source, .. } => (Doing::File { what: what.into(), path }, source),
             Error::Spawn { program, source, .. } => (Doing::Spawn { program }, source),
+            Error::Refused { device, reason, .. } => {
+                return Self { doing: Doing::Refused { device }, errno: None, text: reason };
+            }
             other => return Self::other(other.to_string()),
         };
         Self { doing, errno: source.raw_os_error(), text: source.to_string() }
+    }
+}
+
+/// A device that is not used, on its way through the wire.
+pub(crate) fn not_spare(error: spare::Error) -> Error {
+    let node = String::new();
+    match error {
+        spare::Error::Io { what, path, source } => Error::File { node, what, path, source },
+        spare::Error::Refused { device, reason } => Error::Refused { node, device, reason },
+        spare::Error::Node(error) => error,
     }
 }
 

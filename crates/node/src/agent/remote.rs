@@ -17,7 +17,7 @@ use crate::local::{KEEP_BYTES, Kept};
 use crate::machine::{DEATH_LIMIT, monotonic_seconds};
 use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
-    SamplePlan, Sampling,
+    SamplePlan, Sampling, Spare,
 };
 
 /// The two directions of a stream to an agent. A write that may block for ever should have a time
@@ -264,6 +264,27 @@ impl Node for Remote {
     fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()> {
         let mut from = File::open(local).map_err(|e| file_error("local", "read", local, e))?;
         self.upload(local, &mut from, path, mode)
+    }
+
+    fn make_file(&self, path: &Path, bytes: u64) -> Result<Opened> {
+        match self.ask(&Request::MakeFile { path: path.into(), bytes })? {
+            Reply::Opened { opened: Some(opened) } => Ok(opened),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn spare(&self, device: &Path, force: bool) -> Result<Spare> {
+        match self.ask(&Request::Spare { device: device.into(), force })? {
+            Reply::Spare { spare } => Ok(*spare),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    fn open_spare(&self, spare: &Spare, force: bool) -> Result<Opened> {
+        match self.ask(&Request::OpenSpare { of: spare.held, force })? {
+            Reply::Opened { opened: Some(opened) } => Ok(opened),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     fn reader(&self) -> &dyn Reader {

@@ -4,17 +4,20 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use crate::agent::Outlet;
-use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples};
+use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples, not_spare};
 use crate::agent::proto::Kind;
+use crate::journal::held::by_descriptor;
 use crate::local::KEEP_BYTES;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{DEATH_LIMIT, lock};
-use crate::{Change, End, Error, Exec, Journal, Local, Reader, Result, Sampling};
+use crate::spare::{self, Pinned};
+use crate::{Change, End, Error, Exec, Journal, Local, Reader, Result, Sampling, Spare};
 
 pub(crate) struct Session {
     /// The number in the client's hello.
@@ -25,7 +28,15 @@ pub(crate) struct Session {
     incoming: HashMap<u32, Incoming>,
     running: Running,
     sampling: HashMap<u32, Box<dyn Sampling>>,
+    /// Files that are kept open until the end.
+    held: Held,
+    spares: Spares,
 }
+
+type Held = Arc<Mutex<Vec<File>>>;
+
+/// Devices that are held, by the request that asked for them.
+type Spares = Arc<Mutex<HashMap<u32, Arc<Pinned>>>>;
 
 /// Commands by the request that started them.
 type Running = Arc<Mutex<HashMap<u32, Arc<Handle>>>>;
@@ -40,7 +51,8 @@ impl Session {
     pub fn new(nonce: u64, journal: Arc<Journal>, out: Arc<Outlet>) -> Self {
         let node = Local::owned(Arc::clone(&journal));
         let (incoming, sampling) = (HashMap::new(), HashMap::new());
-        Self { nonce, out, node, journal, incoming, running: Running::default(), sampling }
+        let (running, held, spares) = (Running::default(), Held::default(), Spares::default());
+        Self { nonce, out, node, journal, incoming, running, sampling, held, spares }
     }
 
     /// Does what is asked. What may take long goes to a thread of its own.
@@ -56,6 +68,24 @@ impl Session {
                     self.incoming.insert(id, Incoming::File { path, file });
                 }
                 Err(e) => self.answer(id, Err(e)),
+            },
+            Request::MakeFile { path, bytes } => {
+                let made = self.make_file(&path, bytes);
+                self.answer(id, made);
+            }
+            Request::Spare { device, force } => {
+                let spares = Arc::clone(&self.spares);
+                self.aside(id, move |_| {
+                    let spare = look_at_spare(&node, id, &device, force, &spares).map_err(not_spare)?;
+                    Ok(Reply::Spare { spare: Box::new(spare) })
+                });
+            }
+            Request::OpenSpare { of, force } => match lock(&self.spares).get(&of).cloned() {
+                None => self.out.fail(id, "no such device is held"),
+                Some(pinned) => {
+                    let held = Arc::clone(&self.held);
+                    self.aside(id, move |_| hold(&held, open_spare(&node, &pinned, force).map_err(not_spare)?));
+                }
             },
             Request::Kill { of } => {
                 let handle = lock(&self.running).get(&of).cloned();
@@ -194,6 +224,13 @@ impl Session {
         }
     }
 
+    /// Makes a file that nobody else has, and holds it.
+    fn make_file(&mut self, path: &Path, bytes: u64) -> Result<Reply> {
+        let (file, _) = self.journal.scratch_file(path)?;
+        file.set_len(bytes).map_err(|e| self.node.error("make", path, e))?;
+        hold(&self.held, file)
+    }
+
     /// Opens a file for writing and writes down first how to undo that.
     fn create(&self, path: &Path, mode: Option<u32>) -> Result<File> {
         if let Some(change) = change_of_writing(path) {
@@ -201,6 +238,40 @@ impl Session {
         }
         self.node.create(path, mode)
     }
+}
+
+/// Looks whether a device may be overwritten, and holds it.
+fn look_at_spare(node: &Local, held: u32, asked: &Path, force: bool, spares: &Spares) -> spare::Result<Spare> {
+    let pinned = Pinned::of(node, asked)?;
+    let told = spare::check(node, &pinned, force)?;
+    let spare = Spare {
+        held,
+        asked: asked.into(),
+        node: pinned.node.clone(),
+        name: pinned.name.clone(),
+        identity: pinned.identity.clone(),
+        told,
+    };
+    lock(spares).insert(held, Arc::new(pinned));
+    Ok(spare)
+}
+
+/// Looks at it once more, and opens it for writing.
+fn open_spare(node: &Local, pinned: &Pinned, force: bool) -> spare::Result<File> {
+    pinned.same(node)?;
+    spare::check(node, pinned, force)?;
+    pinned.open_alone(node)
+}
+
+/// Holds a file until the end, and says how programs open it.
+fn hold(held: &Held, file: File) -> Result<Reply> {
+    let node = Local::new();
+    let at = by_descriptor(&file).map_err(|e| node.error("open", Path::new("/proc/self/fd"), e))?;
+    let pid = at.iter().nth(2).and_then(|pid| pid.to_str()?.parse().ok());
+    let fd = u32::try_from(file.as_raw_fd()).ok();
+    let opened = pid.zip(fd).map(|(pid, fd)| node.opened(pid, fd)).transpose()?.flatten();
+    lock(held).push(file);
+    Ok(Reply::Opened { opened })
 }
 
 /// What writing to `path` changes, if that can be undone: a new file, or a value of the kernel's.

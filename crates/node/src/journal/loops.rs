@@ -1,13 +1,16 @@
 //! Loop devices (linux/loop.h; loop(4)): which there are, over which file, and detaching one.
 
 use std::fs::OpenOptions;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
+
 use crate::Local;
 use crate::journal::held::Identity;
-use crate::linux::block;
+use crate::linux::{block, device};
 
 /// `LOOP_CLR_FD`: detach the file from a loop device.
 const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
@@ -35,20 +38,47 @@ pub fn loop_devices() -> Vec<LoopDevice> {
         .collect()
 }
 
+/// What lies below a loop device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Over {
+    /// (major, minor) of the block device that it lies over; 0:0 for a file.
+    pub device: (u32, u32),
+    /// Where in it the loop device begins, in bytes.
+    pub offset: u64,
+}
+
+/// The start of `struct loop_info64` of linux/loop.h, which is all that is looked at, and the rest.
+#[repr(C)]
+struct Info {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    rest: [u64; 25],
+}
+const _: () = assert!(size_of::<Info>() == 232);
+
+/// What the driver says of a loop device; `None` where nothing is attached.
+fn status(device: &Path) -> io::Result<Option<Info>> {
+    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(device)?;
+    // SAFETY: the call fills one `struct loop_info64`, which is 232 bytes of plain integers and bytes.
+    match unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Getter::<LOOP_GET_STATUS64, Info>::new()) } {
+        Ok(info) => Ok(Some(info)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// What a loop device lies over, by the driver's own word; `None` where nothing is attached.
+pub(crate) fn lies_over(device: &Path) -> io::Result<Option<Over>> {
+    Ok(status(device)?.map(|info| Over { device: device::of_dev(info.rdevice), offset: info.offset }))
+}
+
 /// Which file is behind a loop device (LOOP_GET_STATUS64 of loop(4)); `None` where it has none or may
 /// not be asked.
 fn loop_file(device: &Path) -> Option<Identity> {
-    /// The start of `struct loop_info64` of linux/loop.h, which is all that is looked at, and the rest.
-    #[repr(C)]
-    struct Info {
-        device: u64,
-        inode: u64,
-        rest: [u64; 27],
-    }
-    const _: () = assert!(size_of::<Info>() == 232);
-    let file = OpenOptions::new().read(true).open(device).ok()?;
-    // SAFETY: the call fills one `struct loop_info64`, which is 232 bytes of plain integers and bytes.
-    let info = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::Getter::<LOOP_GET_STATUS64, Info>::new()) }.ok()?;
+    let info = status(device).ok()??;
     // huge_encode_dev of linux/kdev_t.h: the same form as stat(2) has on 64-bit machines.
     Some(Identity { dev: info.device, ino: info.inode })
 }

@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::{ChangeId, Journal, Line, State, write_line};
 use crate::journal::change::Change;
 use crate::journal::held::{self, Identity};
@@ -95,7 +97,7 @@ impl Journal {
         let name = path.file_name().ok_or_else(|| fail()(io::ErrorKind::InvalidInput.into()))?;
         // Looked at before it is written down: what was there before is never ours to remove.
         if held::stat_in(parent, name).is_ok_and(|found| found.is_some()) {
-            return Err(fail()(io::ErrorKind::AlreadyExists.into()));
+            return Err(fail()(Errno::EXIST.into()));
         }
         let ((made, identity), id) = self.make(change, || make(name))?.map_err(fail())?;
         self.note(id, identity)?;

@@ -30,6 +30,9 @@ pub(crate) const KEEP_BYTES: usize = 64 << 20;
 /// How long a tool that was asked to end may take to put things in order.
 const TERM_LIMIT: Duration = Duration::from_secs(10);
 
+/// What this machine is called as a node; no other is.
+pub const LOCAL: &str = "local";
+
 /// This machine.
 #[derive(Debug, Default)]
 pub struct Local {
@@ -117,7 +120,7 @@ impl Local {
 
 impl Reader for Local {
     fn name(&self) -> &str {
-        "local"
+        LOCAL
     }
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {

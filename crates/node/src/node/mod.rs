@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Spare;
 use crate::node::question::Questions;
 use crate::opened::{At, FileIdentity, Glance, Opened};
 
@@ -96,14 +97,45 @@ pub trait Node: Questions {
     /// Copies a local file onto the node, in pieces (large files do not pass through memory).
     fn put(&self, local: &Path, path: &Path, mode: Option<u32>) -> Result<()>;
 
+    /// Makes a new file of mode 0600 with so many bytes, all of them holes, which goes with the node's owner. It is made by
+    /// nobody else and through no link, and stays open: [`Opened::path`] is that file, whatever its name leads to by then.
+    fn make_file(&self, path: &Path, bytes: u64) -> Result<Opened> {
+        let _ = bytes;
+        Err(self.cannot("make", path))
+    }
+
+    /// Looks whether a whole device may be overwritten (see [`crate::spare`]), and holds it until the node's owner ends.
+    /// Writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with all reasons. `force` changes nothing for one that is in use.
+    fn spare(&self, device: &Path, force: bool) -> Result<Spare> {
+        let _ = force;
+        Err(self.cannot("open", device))
+    }
+
+    /// Looks at it once more, and opens it for writing, alone, as what was held: [`Opened::path`] is that one.
+    ///
+    /// # Errors
+    /// As [`Node::spare`]; also where it is another device by now.
+    fn open_spare(&self, spare: &Spare, force: bool) -> Result<Opened> {
+        let _ = force;
+        Err(self.cannot("open", &spare.asked))
+    }
+
+    /// What a node cannot do that has no need of it.
+    fn cannot(&self, what: &'static str, path: &Path) -> Error {
+        Error::File {
+            node: self.name().into(),
+            what,
+            path: path.into(),
+            source: std::io::ErrorKind::Unsupported.into(),
+        }
+    }
+
     /// Connects to a Unix socket; never waits for the other side.
     fn connect(&self, socket: &Path) -> Result<UnixStream> {
-        Err(Error::File {
-            node: self.name().into(),
-            what: "connect to",
-            path: socket.into(),
-            source: std::io::ErrorKind::Unsupported.into(),
-        })
+        Err(self.cannot("connect to", socket))
     }
 
     /// This node as a reader.
@@ -331,6 +363,16 @@ pub enum Error {
         /// Node name.
         node: String,
         /// What was wrong.
+        reason: String,
+    },
+    /// A device that must not be written.
+    #[error("{} on {node} is not used: {reason}", device.display())]
+    Refused {
+        /// Node name.
+        node: String,
+        /// The device.
+        device: PathBuf,
+        /// What it holds or who uses it, and what to do.
         reason: String,
     },
     /// What others could have written is not obeyed.

@@ -42,6 +42,13 @@ pub struct Opened {
     pub readable: bool,
 }
 
+impl Opened {
+    /// How programs of the same user open the same, whatever becomes of its name (proc_pid_fd(5)).
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", self.pid, self.fd).into()
+    }
+}
+
 /// Where a file of others is looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {

@@ -139,6 +139,15 @@ impl Machine {
         Arc::new(self.node().clone())
     }
 
+    /// Puts a program beside the agent, where commands over there find it by its name, and others of that name later. It
+    /// goes with the agent.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn send(&self, name: &str, file: &Path) -> crate::Result<()> {
+        self.node().put(file, &self.place.join(name), Some(0o700))
+    }
+
     /// The directory of the agent over there while it runs, and whether that is memory.
     pub fn place(&self) -> (&Path, bool) {
         (&self.place, IN_MEMORY.iter().any(|dir| self.place.starts_with(dir)))

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use vmio_node::linux::{block, mounts};
+pub use vmio_node::spare::gib;
 use vmio_node::{Exec, Node, Reader};
 
 use vmio_look::backing::Backing;
@@ -55,16 +56,6 @@ pub struct Space {
     /// Which of them that is: `file system`, `thin pool vg0-pool-tpool`. Says so where a thin
     /// pool may lie below but could not be asked.
     pub of: String,
-}
-
-/// `1.5 GiB`, `768 MiB`.
-pub fn gib(bytes: u64) -> String {
-    const GIB: u64 = 1 << 30;
-    if bytes < GIB {
-        format!("{} MiB", bytes.div_ceil(1 << 20))
-    } else {
-        format!("{:.1} GiB", bytes as f64 / GIB as f64)
-    }
 }
 
 /// Bytes to be free for `bytes` of scratch files: 20 % more.

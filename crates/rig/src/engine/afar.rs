@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vmio_model::result;
-use vmio_node::Node;
 use vmio_node::linux::system;
+use vmio_node::{Node, Spare};
 
 use super::environment;
 
@@ -22,6 +22,10 @@ pub struct Afar {
     pub node: Arc<dyn Node>,
     /// The directory of its own in which files are made.
     pub dir: PathBuf,
+    /// The user's own device there, as the target `device`, held from now on.
+    pub device: Option<Spare>,
+    /// Use it whatever it holds.
+    pub force: bool,
     /// What this host knows of it, where it is a guest of it.
     pub known: Known,
 }
@@ -53,6 +57,7 @@ impl Afar {
         result::Afar {
             address: self.address.clone(),
             dir: self.dir.display().to_string(),
+            device: self.device.as_ref().map(|device| format!("{}, {}", device.named(), device.identity.describe())),
             kernel: system::release(reader).unwrap_or_default(),
             cpu: environment::cpu(&*self.node),
             cpus: system::cpus_online(&system::cpuinfo(reader)) as u32,

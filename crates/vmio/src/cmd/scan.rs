@@ -14,7 +14,6 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_node::linux::process;
-use vmio_node::ssh::Address;
 use vmio_node::{Local, Questions};
 use vmio_rig::guests::qemu::known_accelerator;
 
@@ -55,10 +54,10 @@ pub struct Args {
     /// Guests to show in full: name or pattern, VMID, pid, or beginning of the UUID
     #[arg(value_name = "GUEST")]
     guests: Vec<String>,
-    /// Look at another machine, by your own ssh: ssh://[USER@]HOST[:PORT]. vmio-agent runs there meanwhile, from
-    /// memory; nothing is installed (docs/ssh.md)
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "diff")]
-    on: Option<Address>,
+    /// Look at another machine: ssh://[USER@]HOST[:PORT], by your own ssh, or libvirt://DOMAIN, inside a guest by its
+    /// guest agent. vmio-agent runs there meanwhile, from memory; nothing is installed (docs/ssh.md, docs/libvirt.md)
+    #[arg(long, value_name = "ADDRESS", value_parser = ways::address, conflicts_with = "diff")]
+    on: Option<String>,
     /// Also write everything to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
     html: Option<PathBuf>,
@@ -160,7 +159,7 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
-    let machine = args.on.as_ref().map(ways::by_ssh).transpose()?;
+    let machine = args.on.as_deref().map(|on| ways::to(on).map(|there| there.machine)).transpose()?;
     let local = Local::new();
     let node: &dyn Questions = machine.as_ref().map_or(&local, |machine| machine.node());
     let mut look = Look::new(node);

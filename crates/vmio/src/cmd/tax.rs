@@ -7,6 +7,7 @@ use vmio_model::rules::{Rule, Severity};
 use vmio_model::study::Nature;
 use vmio_model::study::Study;
 use vmio_node::Local;
+use vmio_rig::disks::targets::afar::DEVICE;
 use vmio_rig::guests::{self, GuestKind};
 
 use crate::context::{Context, Outcome};
@@ -154,7 +155,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             name
         }
     };
-    let study = crate::studies::named(name)?;
+    let mut study = crate::studies::named(name)?;
+    if name == "remote" && !wishes.device.is_empty() {
+        for disks in study.matrix.iter_mut().filter_map(|matrix| matrix.disks.as_mut()) {
+            disks.targets = vec![DEVICE.to_owned()];
+        }
+    }
     let Some(guest) = &args.like else {
         let study = only(&args.only, with_guests(&args.guests, study)?)?;
         return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);

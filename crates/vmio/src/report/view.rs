@@ -8,10 +8,12 @@ use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Environment, Mark, Run, Skipped};
 use vmio_model::stats::Estimate;
 use vmio_model::study::Nature;
+use vmio_model::summary::over_time::Knee;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Share, Summary};
 
 use super::groups::{self, Row};
+use super::plan::duration;
 use super::{Report, format};
 
 /// The notes under a row: what must be known before its figures are believed.
@@ -48,10 +50,22 @@ pub fn notes(row: &Row<'_>) -> Vec<String> {
     }
     notes.extend(cell.durability.iter().map(|d| d.text.clone()));
     notes.extend(row.steady.map(Steady::text));
+    notes.extend(knees(cell));
     if !cell.outlier_rounds.is_empty() {
         notes.push(format!("outliers, kept, in rounds {}", list(&cell.outlier_rounds)));
     }
     notes
+}
+
+/// Where the level of a cell's figure changed while the run went on.
+fn knees(cell: &CellRow) -> Vec<String> {
+    let Some((over_time, (unit, _))) = cell.over_time.as_ref().zip(judged(cell)) else { return Vec::new() };
+    let level = |value| format::figure(unit, value);
+    let knee = |knee: &Knee| {
+        let (at, before, after) = (duration(knee.at_seconds), level(knee.before), level(knee.after));
+        format!("changed {at} into the run: {before} before, {after} after")
+    };
+    over_time.knees.iter().map(knee).collect()
 }
 
 /// What the shares of a run are, in sentences.
@@ -210,7 +224,7 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
             (
                 "storage",
                 if let Some(afar) = &e.afar {
-                    format!("{} on it", afar.dir)
+                    format!("{} on it", afar.device.as_ref().unwrap_or(&afar.dir))
                 } else if e.backing.is_empty() {
                     "none: no cell is on a disk".into()
                 } else {

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Environment, Run};
+use vmio_model::result::{Afar, Environment, Run};
 use vmio_model::rules::Severity;
 use vmio_model::study::Study;
 use vmio_node::Local;
@@ -126,7 +126,7 @@ impl Wishes {
             on: self.on.clone().filter(|on| !reach::is_afar(Some(on))),
             afar: reached.afar(),
             peer: reached.peer(),
-            device: self.device.first().cloned(),
+            device: self.device.first().filter(|_| !reach::is_afar(self.on.as_deref())).cloned(),
             force: self.force,
             gentle: self.gentle,
             no_gentle: self.no_gentle,
@@ -237,12 +237,8 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
             );
         }
     }
-    let not_there = [
-        ("--device", !wishes.device.is_empty()),
-        ("--gentle", wishes.gentle),
-        ("--make-place", wishes.make_place),
-        ("--steady-state", wishes.steady_state),
-    ];
+    let not_there =
+        [("--gentle", wishes.gentle), ("--make-place", wishes.make_place), ("--steady-state", wishes.steady_state)];
     if let (true, Some((name, _))) =
         (reach::is_afar(wishes.on.as_deref()), not_there.iter().find(|(_, wished)| *wished))
     {
@@ -311,7 +307,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         study.repeat.ask_for_steady_state();
     }
     drop(known);
-    let reached = Reached::by(wishes)?;
+    let reached = Reached::by(wishes, &study)?;
     let planned = plan::look(study, &wishes.of_plan(context, &reached), last.as_ref(), &looker)?;
     if let Some(run) = &resumed {
         same_place(run, &planned, wishes, &looker)?;
@@ -376,7 +372,10 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     let own_kernel = |e: &Environment| e.guest_kernel_file.clone().unwrap_or_else(|| "the image's own".to_owned());
     let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
     let disk = |e: &Environment| e.modelled.as_ref().map_or("none".to_owned(), ToString::to_string);
-    let afar = |e: &Environment| e.afar.as_ref().map_or("none".to_owned(), |afar| format!("{afar}, {}", afar.dir));
+    let afar = |e: &Environment| {
+        let told = |afar: &Afar| format!("{afar}, {}", afar.device.as_ref().unwrap_or(&afar.dir));
+        e.afar.as_ref().map_or("none".to_owned(), told)
+    };
     let differs = [
         ("the storage", then.backing.clone(), now.backing.clone()),
         ("the modelled disk", disk(then), disk(&now)),

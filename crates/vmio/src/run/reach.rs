@@ -1,15 +1,19 @@
 //! Other machines that take part in a run, reached before its plan and kept until its end.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 
 use vmio_look::{Look, scan};
+use vmio_model::cell::{Actor, Cell, Subject};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules;
+use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_node::reach::Machine;
 use vmio_node::ssh::Address;
 use vmio_rig::engine::afar::{Afar, Known, Peer};
+use vmio_rig::{nets, ours, workloads};
 
 use super::Wishes;
 use crate::report::scan::devices;
@@ -50,14 +54,19 @@ pub fn is_afar(on: Option<&str>) -> bool {
 }
 
 impl Reached {
-    /// Goes to the machines that are wished for.
-    pub fn by(wishes: &Wishes) -> Result<Self, Failure> {
+    /// Goes to the machines that are wished for, with what the study runs there of vmio's own.
+    pub fn by(wishes: &Wishes, study: &Study) -> Result<Self, Failure> {
         let afar = match wishes.on.as_deref().and_then(named).transpose()? {
             None => None,
             Some(Named { way, address, dir }) => {
                 let There { machine, guest } = (way.open)(&address)?;
+                send(&machine, &address, study, |actor| actor.side.is_afar())?;
                 let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
-                let afar = Afar { address, node: machine.shared(), dir, known };
+                let node = machine.shared();
+                let spare = |device: &PathBuf| node.spare(device, wishes.force);
+                let device = wishes.device.first().map(spare).transpose();
+                let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
+                let afar = Afar { address, node, dir, device, force: wishes.force, known };
                 Some((machine, afar))
             }
         };
@@ -65,6 +74,11 @@ impl Reached {
             None => None,
             Some(address) => {
                 let machine = ways::by_ssh(address)?;
+                let over_wire = |actor: &Actor| match &actor.subject {
+                    Subject::Path { network, .. } => nets::find(network).is_some_and(|network| !network.is_ours()),
+                    _ => false,
+                };
+                send(&machine, &address.to_string(), study, over_wire)?;
                 let peer = Peer { address: address.to_string(), node: machine.shared(), ends: ends(address)? };
                 Some((machine, peer))
             }
@@ -81,6 +95,23 @@ impl Reached {
     pub fn peer(&self) -> Option<Peer> {
         self.peer.as_ref().map(|(_, peer)| peer.clone())
     }
+}
+
+/// Sends what actors of the study run there of vmio's own programs. One that is not built is no error here: the plan says
+/// which cells do not run for it.
+fn send(machine: &Machine, address: &str, study: &Study, there: impl Fn(&Actor) -> bool) -> Result<(), Failure> {
+    let cells = study.cells();
+    let workloads: BTreeSet<&str> =
+        cells.iter().flat_map(Cell::actors).filter(|actor| there(actor)).map(|actor| &*actor.workload).collect();
+    let run = |name: &str| workloads.iter().filter_map(|w| workloads::find(w)).any(|w| w.programs().any(|p| p == name));
+    for own in ours::of_workloads().filter(|own| run(own.name)) {
+        let Ok(file) = own.find(&Local::new()) else { continue };
+        machine.send(own.name, &file).map_err(|e| {
+            Failure::new(Exit::Precondition, format!("cannot send {} to {address}: {e}", own.name))
+                .help("make room there, or leave out the workloads that run it")
+        })?;
+    }
+    Ok(())
 }
 
 /// What a look at this host's guests finds of the one with this UUID; nothing where another host runs it.

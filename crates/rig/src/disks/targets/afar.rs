@@ -1,5 +1,6 @@
-//! A preallocated file on another machine: what the target `preallocated` is on the side `ssh`. It is made, filled and
-//! removed by that machine's agent, whose journal has it: it goes also when the connection breaks.
+//! Targets on another machine, the side `ssh`: `preallocated`, a file that is made, filled and removed by that machine's
+//! agent, whose journal has it, so that it goes also when the connection breaks; and `device`, the user's own, which the
+//! agent judges, holds and opens as this host's own is ([`vmio_node::spare`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,17 @@ use std::time::Duration;
 use vmio_look::backing::Backing;
 use vmio_model::cell;
 use vmio_node::linux::mounts;
-use vmio_node::{Exec, Journal, Node};
+use vmio_node::{Exec, FileIdentity, Journal, Node, Spare};
 
-use super::{Demands, Error, Prepared, Result, State, facts};
+use super::{Demands, Error, Prepared, Result, State, facts, volume};
 use crate::disks::Storage;
 use crate::disks::space::{gib, with_margin};
 
 /// The target that can be made on another machine.
 pub const PREALLOCATED: &str = "preallocated";
+/// The user's own device there.
+pub const DEVICE: &str = "device";
+const MIB: u64 = 1 << 20;
 /// Slowest rate at which it is expected to be filled, in bytes a second.
 const LEAST_RATE: u64 = 1 << 20;
 /// How long a look at a file system may take.
@@ -32,6 +36,13 @@ pub fn look(node: &dyn Node, dir: &Path, bytes: u64) -> Result<String, String> {
     let shown = dir.display();
     match node.stat(dir).map_err(|e| e.to_string())? {
         Some(there) if there.is_directory() => {}
+        Some(there) if there.is_block() => {
+            return Err(format!(
+                "{shown} on {} is a device, and all data on it would be lost: leave it out of --on and name it twice, \
+                 --device {shown} --device {shown}",
+                node.name()
+            ));
+        }
         Some(_) => return Err(format!("{shown} on {} is not a directory: name one, --on ADDRESS/DIR", node.name())),
         None => return Err(format!("{shown} is not there on {}: name a directory, --on ADDRESS/DIR", node.name())),
     }
@@ -65,27 +76,65 @@ fn free_bytes(node: &dyn Node, dir: &Path) -> Result<u64> {
     }
 }
 
-/// Makes the file, and writes it out with fio, in data that cannot be compressed: cells on it need that program anyway.
+/// Makes the file, and writes it out.
 ///
 /// # Errors
 /// When it cannot be made or written.
 pub fn prepare(node: &Arc<dyn Node>, dir: &Path, name: &str, bytes: u64) -> Result<Box<dyn Prepared>> {
     let path = dir.join(name);
-    if node.stat(&path)?.is_some() {
-        let reason = format!("it is there already on {}", node.name());
-        return Err(Error::NotAsAsked { path, reason });
+    // From here on it is in the agent's journal. Who owns the directory may exchange its name at any time, so programs open
+    // what the agent has open. fio would replace a file that is too short by one of its own.
+    let made = node.make_file(&path, bytes)?;
+    let at = made.path();
+    fill(&**node, &at, &path, bytes)?;
+    let allocated = node.stat(&at)?.map_or(0, |found| found.allocated);
+    let effective = facts([("allocated_bytes", allocated.to_string())]);
+    let kind = Kind::File { path, made: made.is };
+    Ok(Box::new(Afar { node: Arc::clone(node), kind, at, bytes, logical_block_bytes: 4096, effective }))
+}
+
+/// Opens the user's own device, which was looked at already, and writes out so many bytes of it.
+///
+/// # Errors
+/// When it may not be overwritten, is too small, or cannot be written.
+pub fn prepare_device(node: &Arc<dyn Node>, spare: &Spare, bytes: u64, force: bool) -> Result<Box<dyn Prepared>> {
+    let bytes = bytes.max(1).next_multiple_of(MIB);
+    holds(spare, bytes)?;
+    let at = node.open_spare(spare, force)?.path();
+    fill(&**node, &at, &spare.asked, bytes)?;
+    let logical_block_bytes = volume::logical_block_bytes(&**node, Path::new(&spare.name));
+    let effective = facts([
+        ("device", spare.named()),
+        ("disk", spare.identity.describe()),
+        ("logical_block_bytes", logical_block_bytes.to_string()),
+    ]);
+    Ok(Box::new(Afar { node: Arc::clone(node), kind: Kind::Device, at, bytes, logical_block_bytes, effective }))
+}
+
+/// Whether a device is large enough.
+///
+/// # Errors
+/// How large it is, and what to do.
+pub fn holds(spare: &Spare, bytes: u64) -> Result<()> {
+    let size = spare.identity.bytes / MIB * MIB;
+    match size < bytes {
+        false => Ok(()),
+        true => Err(Error::NotAsAsked {
+            path: spare.asked.clone(),
+            reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
+        }),
     }
-    // From here on it is in the agent's journal.
-    node.write(&path, b"", Some(0o600))?;
-    let shown = path.display().to_string();
-    let size = format!("--size={bytes}");
+}
+
+/// Writes something out with fio, in data that cannot be compressed: cells on it need that program anyway.
+fn fill(node: &dyn Node, at: &Path, shown: &Path, bytes: u64) -> Result<()> {
     let fill = Exec::new("fio")
         .args([
             "--name=fill",
-            &format!("--filename={}", shown.replace(':', "\\:")),
+            &format!("--filename={}", at.display()),
             "--rw=write",
             "--bs=1M",
-            &size,
+            &format!("--size={bytes}"),
             "--direct=1",
             "--fallocate=none",
             "--end_fsync=1",
@@ -95,48 +144,60 @@ pub fn prepare(node: &Arc<dyn Node>, dir: &Path, name: &str, bytes: u64) -> Resu
         ])
         .limit(Duration::from_secs((bytes / LEAST_RATE).max(60)));
     let output = node.exec(&fill)?;
-    let found = node.stat(&path)?;
-    let (length, allocated) = found.map_or((0, 0), |found| (found.size, found.allocated));
-    if !output.ok() || length < bytes {
-        let said = output.err();
-        let why = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned();
-        let reason = format!("{length} of {bytes} bytes of {shown} on {} were written: {why}", node.name());
-        return Err(Error::Tool { command: "fio".to_owned(), reason });
+    if output.ok() {
+        return Ok(());
     }
-    Ok(Box::new(Afar { node: Arc::clone(node), path, bytes, allocated }))
+    let said = output.err();
+    let why = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
+    let reason = format!("{bytes} bytes of {} on {} were not all written: {why}", shown.display(), node.name());
+    Err(Error::Tool { command: "fio".to_owned(), reason })
 }
 
 struct Afar {
     node: Arc<dyn Node>,
-    path: PathBuf,
+    kind: Kind,
+    /// What programs open: what the agent has open.
+    at: PathBuf,
     bytes: u64,
-    allocated: u64,
+    logical_block_bytes: u32,
+    effective: BTreeMap<String, String>,
+}
+
+enum Kind {
+    /// A file, by its name and what was made.
+    File { path: PathBuf, made: FileIdentity },
+    /// The user's own.
+    Device,
 }
 
 impl Prepared for Afar {
     fn native(&self) -> &Path {
-        &self.path
+        &self.at
     }
     fn intact(&self) -> Result<()> {
-        match self.node.stat(&self.path)? {
-            Some(found) if found.is_file() && found.size == self.bytes => Ok(()),
+        let Kind::File { path, made } = &self.kind else { return Ok(()) };
+        match self.node.reader().identity(path)? {
+            Some(found) if found.is(made) && found.stat.size == self.bytes => Ok(()),
             _ => {
                 let reason = format!("it is not the file on {} that was made", self.node.name());
-                Err(Error::Exchanged { path: self.path.clone(), reason })
+                Err(Error::Exchanged { path: path.clone(), reason })
             }
         }
     }
     fn attach(&mut self, _asked: &cell::Attachment) -> Result<Storage> {
-        Ok(Storage::File(self.path.clone()))
+        Ok(match self.kind {
+            Kind::File { .. } => Storage::File(self.at.clone()),
+            Kind::Device => Storage::BlockDevice(self.at.clone()),
+        })
     }
     fn bytes(&self) -> u64 {
         self.bytes
     }
     fn demands(&self) -> Demands {
-        Demands { logical_block_bytes: 4096, direct: true }
+        Demands { logical_block_bytes: self.logical_block_bytes, direct: true }
     }
     fn effective(&self) -> BTreeMap<String, String> {
-        facts([("allocated_bytes", self.allocated.to_string())])
+        self.effective.clone()
     }
     /// Every block holds data, whatever was written; cells on it go past the page cache.
     fn reset(&mut self, _state: State) -> Result<u64> {

@@ -7,13 +7,12 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::OFlags;
 use vmio_look::require::{self, Requirement};
 use vmio_model::cell;
-use vmio_node::{ChangeId, Journal};
+use vmio_node::{ChangeId, Journal, spare};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, safety, volume};
+use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, volume};
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
@@ -168,19 +167,12 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
     let device = pinned.asked.clone();
     let reader = ctx.node.reader();
     pinned.same(reader)?;
-    safety::check(ctx.node, pinned, ctx.force)?;
+    spare::check(ctx.node, pinned, ctx.force)?;
     let fail = |what: &'static str| {
         let path = device.clone();
         move |source| Error::Io { what, path, source }
     };
-    let mut file = pinned.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|e| match e.kind() {
-        std::io::ErrorKind::ResourceBusy => Error::Refused {
-            device: device.clone(),
-            reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
-        },
-        _ => fail("open")(e),
-    })?;
-    pinned.same_disk(reader, &file)?;
+    let mut file = pinned.open_alone(reader)?;
     let size = file.seek(SeekFrom::End(0)).map_err(fail("find the size of"))? / MIB * MIB;
     let bytes = ctx.bytes.max(1).next_multiple_of(MIB);
     if size < bytes {
@@ -196,7 +188,7 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
     let mut whole = WholeDevice {
-        device: safety::path_of(&file),
+        device: spare::path_of(&file),
         pinned: Some(Arc::clone(pinned)),
         file,
         bytes,

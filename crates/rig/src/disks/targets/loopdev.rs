@@ -4,7 +4,6 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,13 +12,12 @@ use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 use vmio_look::backing::Backing;
 use vmio_node::held::Identity;
-use vmio_node::linux::{block, device};
+use vmio_node::linux::block;
 use vmio_node::{Change, ChangeId, Journal, Reader};
 
 use super::{Error, Result, TargetCtx, scratch};
 
 const LOOP_CONFIGURE: Opcode = 0x4C0A;
-const LOOP_GET_STATUS64: Opcode = 0x4C05;
 const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
@@ -65,28 +63,6 @@ pub enum Way {
     Direct,
     /// By the page cache.
     Cached,
-}
-
-/// What lies below a loop device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Over {
-    /// (major, minor) of the block device that it lies over; 0:0 for a file.
-    pub device: (u32, u32),
-    /// Where in it the loop device begins, in bytes.
-    pub offset: u64,
-}
-
-/// What a loop device lies over, by the driver's own word; `None` where nothing is attached.
-pub fn lies_over(device: &Path) -> io::Result<Option<Over>> {
-    let flags = (OFlags::CLOEXEC | OFlags::NONBLOCK).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(device)?;
-    // SAFETY: LOOP_GET_STATUS64 writes one `struct loop_info64`, of which `LoopInfo64` is the exact layout
-    // (asserted below) and any bytes are one.
-    match unsafe { ioctl::ioctl(&file, ioctl::Getter::<LOOP_GET_STATUS64, LoopInfo64>::new()) } {
-        Ok(info) => Ok(Some(Over { device: device::of_dev(info.rdevice), offset: info.offset })),
-        Err(Errno::NXIO) => Ok(None),
-        Err(e) => Err(e.into()),
-    }
 }
 
 /// LOOP_CTL_GET_FREE: the number of a free device is the call's return value.

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use vmio_look::require::Requirement;
 use vmio_model::cell;
-use vmio_node::{Journal, Node};
+pub use vmio_node::spare::{Identity, Pinned};
+use vmio_node::{Journal, Node, spare};
 
 use crate::disks::Storage;
 use crate::disks::places::{self, Ground, Pool};
@@ -27,14 +28,12 @@ mod preallocated;
 mod qcow2;
 mod raw_file;
 mod rbd;
-pub mod safety;
 mod scratch;
 mod served;
 mod sparse;
 mod volume;
 mod zvol;
 
-pub use safety::{Identity, Pinned};
 pub use scratch::not_in_memory;
 
 /// All targets, in the order in which they are shown.
@@ -365,6 +364,16 @@ pub enum Error {
     /// From the node or its journal.
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
+}
+
+impl From<spare::Error> for Error {
+    fn from(error: spare::Error) -> Self {
+        match error {
+            spare::Error::Io { what, path, source } => Self::Io { what, path, source },
+            spare::Error::Refused { device, reason } => Self::Refused { device, reason },
+            spare::Error::Node(error) => Self::Node(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use vmio_node::{Change, Journal, Node, Reader, held};
 use super::{Machine, boot, native, net, qemu_share};
 use crate::disks::modelled::{self, Modelled};
 use crate::disks::places::{Health, Pool};
+use crate::disks::targets::afar::DEVICE;
 use crate::disks::targets::{self, Given, Prepared, TargetCtx};
 use crate::engine::afar::{Afar, Peer};
 use crate::engine::environment;
@@ -177,8 +178,11 @@ fn targets_of(
         let bytes = parts.study.target_bytes();
         (parts.progress)(&format!("making the target {name} ({} MiB) on {}", bytes >> 20, afar.address));
         let file = format!("vmio-{name}-{}", parts.journal.cookie());
-        let prepared = targets::afar::prepare(&afar.node, &afar.dir, &file, bytes)
-            .with_context(|| format!("cannot make the target {name} on {}", afar.address))?;
+        let prepared = match &afar.device {
+            Some(spare) if name == DEVICE => targets::afar::prepare_device(&afar.node, spare, bytes, afar.force),
+            _ => targets::afar::prepare(&afar.node, &afar.dir, &file, bytes),
+        };
+        let prepared = prepared.with_context(|| format!("cannot make the target {name} on {}", afar.address))?;
         let (at, settings) = (format!("{name}/{SSH}"), prepared.effective());
         parts.store.add_effective(run.id, &at, &settings)?;
         run.effective.insert(at, settings);

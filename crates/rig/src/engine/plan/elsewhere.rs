@@ -5,6 +5,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::Study;
 
 use super::Wishes;
+use crate::disks::targets::afar::DEVICE;
 use crate::nets;
 
 /// Whether anybody works on this host, who could be in the way of others here.
@@ -24,6 +25,10 @@ pub(super) fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure>
         (Some(afar), _) if !any(&|actor| actor.side.is_afar()) => (
             format!("no cell of the study {} works on the side ssh, and {} is named for one", study.name, afar.address),
             "--on",
+        ),
+        (Some(afar), _) if afar.device.is_some() && !any(&|actor| actor.target() == Some(DEVICE)) => (
+            format!("no cell of the study {} works on the target {DEVICE}, and one is named for it", study.name),
+            "--device",
         ),
         (_, Some(peer)) if !any(&|actor| !over_no_wire(actor)) => (
             format!(

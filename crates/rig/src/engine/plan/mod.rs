@@ -12,7 +12,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::{Run, Skipped, WorkloadTraits};
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{GIB, Study};
-use vmio_node::{Node, Reader};
+use vmio_node::{Node, Reader, spare};
 
 use self::elsewhere::{refuse_idle, uses_host};
 use self::rates::{needed_bytes, rates, refilled};
@@ -188,10 +188,16 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
         placed.space = placed.look_for_room(local);
     }
-    let afar_space = match &wishes.afar {
-        Some(afar) => targets::afar::look(&*afar.node, &afar.dir, needed_bytes(&rates, wishes)),
-        None => Ok(String::new()),
-    };
+    let afar_space = wishes.afar.as_ref().map_or(Ok(String::new()), |afar| {
+        let needed = needed_bytes(&rates, wishes);
+        if let Some(device) = &afar.device {
+            targets::afar::holds(device, study.target_bytes()).map_err(|e| e.to_string())?;
+        }
+        match needed == 0 && afar.device.is_some() {
+            true => Ok(String::new()),
+            false => targets::afar::look(&*afar.node, &afar.dir, needed),
+        }
+    });
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let held = Held::of(&study, &skipped, gentle, local);
     let mut planned = Planned {
@@ -313,7 +319,7 @@ fn refused(e: places::Error) -> Failure {
 /// Returns what is to be told of its users.
 fn pin(local: &dyn Node, device: &Path, force: bool) -> Result<(Arc<Pinned>, Vec<String>), Failure> {
     let pinned = Pinned::of(local, device).and_then(|pinned| {
-        let told = targets::safety::check(local, &pinned, force)?;
+        let told = spare::check(local, &pinned, force)?;
         Ok((Arc::new(pinned), told))
     });
     pinned.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))

@@ -9,7 +9,7 @@ use vmio_node::Node;
 use super::Wishes;
 use crate::disks::places::Ground;
 use crate::disks::targets;
-use crate::disks::targets::afar::PREALLOCATED;
+use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
 use crate::guests::NO_MACHINE;
 use crate::nets::Network;
 use crate::settings::Fit;
@@ -77,8 +77,15 @@ fn why_not_afar(actor: &Actor, wishes: &Wishes) -> Option<String> {
     let Some(afar) = &wishes.afar else { return Some(NO_MACHINE.to_owned()) };
     let workload = workloads::find(&actor.workload)?;
     match &actor.subject {
-        Subject::Disk { target, .. } if target != PREALLOCATED => {
-            return Some(format!("{target} is nothing that vmio makes on another machine: use {PREALLOCATED}"));
+        Subject::Disk { target, .. } if target == DEVICE && afar.device.is_none() => {
+            return Some(format!(
+                "{DEVICE} is one of its own that you name twice, --device /dev/sdX --device /dev/sdX: all data on it is lost"
+            ));
+        }
+        Subject::Disk { target, .. } if target != PREALLOCATED && target != DEVICE => {
+            return Some(format!(
+                "{target} is nothing that vmio makes on another machine: use {PREALLOCATED} or {DEVICE}"
+            ));
         }
         Subject::Disk { .. } if workload.traits().disk.is_some_and(|disk| !disk.direct && disk.engine != "psync") => {
             let name = &actor.workload;
@@ -324,6 +331,8 @@ mod tests {
             address: "ssh://away".into(),
             node: Arc::new(node),
             dir: "/srv".into(),
+            device: None,
+            force: false,
             known: Known::default(),
         };
         let told = |cell: &Cell, afar: Option<Afar>| {
@@ -339,7 +348,8 @@ mod tests {
         };
         says(&cell, None, "--on ssh://");
         says(&cell, bare(), "on ssh://away: fio: no program fio in PATH; apt install fio");
-        says(&ssh("sparse", "seq-write"), able(), "use preallocated");
+        says(&ssh("sparse", "seq-write"), able(), "use preallocated or device");
+        says(&ssh("device", "seq-write"), able(), "name twice, --device");
         says(&ssh("preallocated", "dd-read"), able(), "page cache");
         says(&native("preallocated", "seq-write"), able(), "made on ssh://away");
         let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };

@@ -8,7 +8,7 @@ use vmio_model::cell::Baseline;
 use vmio_model::result::Skipped;
 use vmio_model::study::Plan;
 
-use vmio_rig::disks::targets::safety::Identity;
+use vmio_rig::disks::targets;
 use vmio_rig::engine::plan::Held;
 
 /// What a run would do and cost; nothing was measured.
@@ -67,7 +67,32 @@ pub struct Device<'a> {
     /// The device node behind that.
     pub(super) node: &'a Path,
     /// What tells it from other disks.
-    pub(super) identity: &'a Identity,
+    pub(super) identity: Identity<'a>,
     /// What could not be seen of its users.
     pub(super) not_seen: &'a [String],
+}
+
+/// What tells one disk from another.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Identity<'a> {
+    /// (major, minor).
+    number: (u32, u32),
+    /// Size in bytes.
+    bytes: u64,
+    /// Sequence number of the disk on this boot, from Linux 5.15 on.
+    diskseq: Option<u64>,
+    /// Serial number, as the disk tells it.
+    serial: Option<&'a str>,
+    /// World wide name, or what the kernel has in its place.
+    wwn: Option<&'a str>,
+    /// Model, for people.
+    model: Option<&'a str>,
+}
+
+impl<'a> From<&'a targets::Identity> for Identity<'a> {
+    fn from(of: &'a targets::Identity) -> Self {
+        let targets::Identity { number, bytes, diskseq, serial, wwn, model } = of;
+        let (serial, wwn, model) = (serial.as_deref(), wwn.as_deref(), model.as_deref());
+        Self { number: *number, bytes: *bytes, diskseq: *diskseq, serial, wwn, model }
+    }
 }

@@ -8,6 +8,7 @@ use vmio_model::cell::{Cell, Subject};
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
+use vmio_rig::disks::targets::Identity;
 use vmio_rig::engine::plan::{Placed, Planned, gib_for, takes_device};
 use vmio_rig::gentle::instance::Unseen;
 
@@ -63,7 +64,13 @@ pub fn text(plan: &Planned) -> String {
     if let Some(afar) = &plan.afar {
         let below = plan.afar_space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
         row("measures", afar.told().to_string());
-        row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display()));
+        match &afar.device {
+            None => row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display())),
+            Some(device) => {
+                row("device", format!("{} there; this host's probes do not see it", device.named()));
+                device_rows(plan, &device.identity, &device.told, &mut row);
+            }
+        }
         for (device, list) in &afar.known.settings {
             row("", format!("{device}: {list}"));
         }
@@ -328,12 +335,17 @@ fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, S
     }
     if let Some(device) = &placed.device {
         row("device", device.named());
-        row("", device.identity.describe());
-        for unseen in &placed.device_told {
-            row("", format!("see that nothing uses it: {unseen}"));
-        }
-        row("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
+        device_rows(plan, &device.identity, &placed.device_told, row);
     }
+}
+
+/// What the user's own device is, and what becomes of it.
+fn device_rows(plan: &Planned, identity: &Identity, unseen: &[String], row: &mut dyn FnMut(&str, String)) {
+    row("", identity.describe());
+    for unseen in unseen {
+        row("", format!("see that nothing uses it: {unseen}"));
+    }
+    row("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
 }
 
 /// What is written to the place.
@@ -401,12 +413,15 @@ pub fn json(plan: &Planned) -> Document<'_> {
         directory: placed.map(|p| p.dir.as_path()).or(afar.map(|afar| afar.dir.as_path())),
         backing: placed.map(|p| p.backing.describe()),
         peer: plan.peer.as_ref().map(ToString::to_string),
-        device: placed.and_then(|p| Some((p, p.device.as_ref()?))).map(|(p, d)| Device {
-            path: &d.asked,
-            node: &d.node,
-            identity: &d.identity,
-            not_seen: &p.device_told,
-        }),
+        device: match (placed.and_then(|p| Some((p, p.device.as_ref()?))), afar.and_then(|afar| afar.device.as_ref())) {
+            (Some((p, d)), _) => {
+                Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &p.device_told })
+            }
+            (None, Some(d)) => {
+                Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &d.told })
+            }
+            (None, None) => None,
+        },
         baseline: &plan.study.baseline,
         cost: &plan.cost,
         rates_from: &plan.rates_from,

@@ -74,7 +74,7 @@ pub fn json(view: &View) -> String {
         schema_version: SCHEMA_VERSION,
         at_unix_seconds: view.at_unix_seconds,
         seconds: view.seconds,
-        on: view.on.as_ref().map(ToString::to_string),
+        on: view.on.clone(),
         guests: view.rows.iter().map(entry).collect(),
         host_findings: view.host_wide(),
         unread: &view.unread,

@@ -16,7 +16,6 @@ use vmio_look::managers::{self, Manager};
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::{Together, Way, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
-use vmio_node::ssh::Address;
 
 use super::format;
 pub use host::HostWide;
@@ -105,7 +104,7 @@ pub struct View {
     /// How long it took.
     pub seconds: f64,
     /// The machine that was looked at, where that is not this host.
-    pub on: Option<Address>,
+    pub on: Option<String>,
     /// Whether it ran as root.
     pub root: bool,
     /// The guests, the worst first.
@@ -175,7 +174,7 @@ impl View {
 
     /// What is looked at, in words.
     pub fn host(&self) -> String {
-        self.on.as_ref().map_or_else(|| "this host".to_owned(), Address::to_string)
+        self.on.clone().unwrap_or_else(|| "this host".to_owned())
     }
 }
 

@@ -168,7 +168,7 @@ fn table(out: &mut Out, view: &View, width: usize) {
 
 /// At the head of what is the host's.
 fn on(view: &View) -> String {
-    view.on.as_ref().map_or_else(|| "This host".to_owned(), ToString::to_string)
+    view.on.clone().unwrap_or_else(|| "This host".to_owned())
 }
 
 fn nobody(out: &mut Out, view: &View) {
@@ -231,7 +231,10 @@ fn next(out: &mut Out, view: &View) {
     match view.rows.first() {
         Some(first) => {
             let name = format::shell(std::slice::from_ref(&first.guest.name));
-            let there = view.on.as_ref().map_or_else(String::new, |address| format!(" --on {address}"));
+            let there = view
+                .on
+                .as_ref()
+                .map_or_else(String::new, |address| format!(" --on {}", format::shell(std::slice::from_ref(address))));
             command(out, &format!("vmio scan{there} {name}"), "what to do about it, with the exact change");
             if view.on.is_some() {
                 return;

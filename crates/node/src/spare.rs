@@ -14,19 +14,57 @@ mod pin;
 mod process;
 mod users;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use vmio_node::linux::block::Device;
-use vmio_node::linux::process::namespace;
-use vmio_node::linux::{mounts, system};
-use vmio_node::{Node, Reader};
 
-pub(super) use self::pin::path_of;
-pub use self::pin::{Identity, Pinned};
+use crate::linux::block::Device;
+use crate::linux::process::namespace;
+use crate::linux::{mounts, system};
+use crate::{Node, Reader};
+
+pub use self::pin::{Identity, Pinned, Spare, path_of};
 use self::users::{Users, Wanted};
-use super::{Error, Result};
+
+/// Result of these looks.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a device is not used. Says what failed, on what, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call failed.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io {
+        /// `find`, `open`, …
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Cause.
+        source: std::io::Error,
+    },
+    /// It must not be written.
+    #[error("{} is not used: {reason}", device.display())]
+    Refused {
+        /// The device.
+        device: PathBuf,
+        /// What it holds or who uses it, and what to do.
+        reason: String,
+    },
+    /// From the node.
+    #[error(transparent)]
+    Node(#[from] crate::Error),
+}
+
+/// `1.5 GiB`, `768 MiB`.
+pub fn gib(bytes: u64) -> String {
+    const GIB: u64 = 1 << 30;
+    if bytes < GIB {
+        format!("{} MiB", bytes.div_ceil(1 << 20))
+    } else {
+        format!("{:.1} GiB", bytes as f64 / GIB as f64)
+    }
+}
 
 /// What `/proc/self/ns/pid` shows on the machine itself, not in a container (`PROC_PID_INIT_INO` of
 /// linux/proc_ns.h): only there are all processes to be seen.
@@ -130,7 +168,7 @@ fn uses(reader: &dyn Reader, name: &str) -> Result<Vec<String>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use vmio_node::fake::Tree;
+    use crate::fake::Tree;
 
     #[test]
     fn users_of_a_disk_are_named() {

@@ -11,10 +11,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 
+use crate::linux::maps::Mapping;
+use crate::linux::{kind, mounts, process};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use rustix::io::Errno;
-use vmio_node::linux::maps::Mapping;
-use vmio_node::linux::{kind, mounts, process};
 
 use super::users::{Wanted, Word};
 

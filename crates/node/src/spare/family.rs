@@ -1,11 +1,11 @@
 //! A block device and those that share its blocks: its partitions, or the disk that it is a partition
 //! of.
 
-use vmio_node::Reader;
-use vmio_node::linux::block::{Device, disk_of, sysfs_name};
-use vmio_node::linux::device::Number;
+use crate::Reader;
+use crate::linux::block::{Device, disk_of, sysfs_name};
+use crate::linux::device::Number;
 
-use super::super::Result;
+use super::Result;
 
 /// The kernel's name of a device number, as sysfs has it (`cciss!c0d0` for `cciss/c0d0`).
 pub fn name(reader: &dyn Reader, number: Number) -> Result<Option<String>> {
@@ -37,7 +37,7 @@ pub fn members<'a>(reader: &'a dyn Reader, name: &str) -> Vec<Member<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmio_node::fake::Tree;
+    use crate::fake::Tree;
 
     #[test]
     fn a_disk_its_partitions_and_a_partitions_disk_have_numbers() {

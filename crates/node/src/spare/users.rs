@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use vmio_node::Local;
-use vmio_node::linux::block;
+use crate::Local;
+use crate::linux::block;
 
 use super::process::{self, Seen};
-use crate::disks::targets::loopdev;
+use crate::journal::loops;
 
 /// How long one step may take.
 const STEP: Duration = Duration::from_secs(2);
@@ -188,7 +188,7 @@ fn look_at_loop(name: &str, wanted: &Wanted, tell: &Sender<Word>) {
     let Some(file) = block::Device::whole(&Local::new(), name).loop_file() else {
         return; // nothing is attached
     };
-    let word = match loopdev::lies_over(&Path::new("/dev").join(name)) {
+    let word = match loops::lies_over(&Path::new("/dev").join(name)) {
         Ok(Some(over)) => wanted
             .name(over.device)
             .map(|of| Word::Found(format!("the loop device {name} lies over {of} (offset {})", over.offset))),

@@ -8,10 +8,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
-use vmio_look::require::find_program;
-use vmio_node::{Exec, Node};
+use crate::{Exec, Node, find_program};
 
-use super::super::{Error, Result};
+use super::{Error, Result};
 
 /// What util-linux's wipefs sees. `device` is named in messages, `at` is opened.
 pub fn wipefs(node: &dyn Node, device: &Path, at: &Path) -> Result<Vec<String>> {
@@ -245,12 +244,9 @@ mod tests {
 
     #[test]
     fn wipefs_output_is_read() {
-        let text = include_str!("../../../../tests/fixtures/wipefs-ext4.json");
+        let text = include_str!("../../tests/fixtures/wipefs-ext4.json");
         assert_eq!(parse_wipefs(text).unwrap(), ["ext4"]);
-        assert_eq!(
-            parse_wipefs(include_str!("../../../../tests/fixtures/wipefs-empty.json")).unwrap(),
-            Vec::<String>::new()
-        );
+        assert_eq!(parse_wipefs(include_str!("../../tests/fixtures/wipefs-empty.json")).unwrap(), Vec::<String>::new());
         assert_eq!(parse_wipefs("").unwrap(), Vec::<String>::new());
         assert!(parse_wipefs("wipefs: what?").is_err());
     }

@@ -15,21 +15,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmio_node::linux::block::Device;
-use vmio_node::linux::device::{self, Number};
-use vmio_node::{Node, Reader};
 
-use super::super::{Error, Result};
-use super::family;
-use crate::disks::space::gib;
+use crate::linux::block::Device;
+use crate::linux::device::{self, Number};
+use crate::{Node, Reader};
+
+use super::{Error, Result, family, gib};
 
 /// `BLKGETDISKSEQ` of `linux/fs.h`.
 const BLKGETDISKSEQ: ioctl::Opcode = ioctl::opcode::read::<u64>(0x12, 128);
 
 /// What tells one disk from another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// (major, minor).
     pub number: (u32, u32),
@@ -73,6 +71,23 @@ impl Identity {
         .find(|(_, then, now)| then != now)
         .map(|(what, then, now)| format!("its {what} was {then} and is {now}"))
     }
+}
+
+/// A device of another machine that is held there, and what it was when it was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spare {
+    /// What holds it there: the number of the request.
+    pub(crate) held: u32,
+    /// As it was named.
+    pub asked: PathBuf,
+    /// The node behind that.
+    pub node: PathBuf,
+    /// Its name in sysfs.
+    pub name: String,
+    /// What tells it from other disks.
+    pub identity: Identity,
+    /// What could not be seen of its users.
+    pub told: Vec<String>,
 }
 
 /// A device that is held from the plan on.
@@ -135,10 +150,23 @@ impl Pinned {
 
     /// `/dev/disk/by-id/x (/dev/sdb)`.
     pub fn named(&self) -> String {
-        match self.asked == self.node {
-            true => self.asked.display().to_string(),
-            false => format!("{} ({})", self.asked.display(), self.node.display()),
-        }
+        named(&self.asked, &self.node)
+    }
+
+    /// Opens it for writing, past the page cache and alone, as what was confirmed.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is another one by now, or somebody uses it.
+    pub fn open_alone(&self, reader: &dyn Reader) -> Result<File> {
+        let file = self.open(OFlags::RDWR | OFlags::DIRECT | OFlags::EXCL).map_err(|source| match source.kind() {
+            io::ErrorKind::ResourceBusy => Error::Refused {
+                device: self.asked.clone(),
+                reason: "it is in use by the kernel or another program (opening it alone failed): stop that use".into(),
+            },
+            _ => Error::Io { what: "open", path: self.asked.clone(), source },
+        })?;
+        self.same_disk(reader, &file)?;
+        Ok(file)
     }
 
     /// Opens it once more, through the descriptor that is held.
@@ -187,6 +215,20 @@ impl Pinned {
                 ),
             }),
         }
+    }
+}
+
+fn named(asked: &Path, node: &Path) -> String {
+    match asked == node {
+        true => asked.display().to_string(),
+        false => format!("{} ({})", asked.display(), node.display()),
+    }
+}
+
+impl Spare {
+    /// `/dev/disk/by-id/x (/dev/sdb)`.
+    pub fn named(&self) -> String {
+        named(&self.asked, &self.node)
     }
 }
 
