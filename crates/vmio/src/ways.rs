@@ -24,7 +24,7 @@ pub struct Way {
 }
 
 /// Every way.
-pub const WAYS: [Way; 2] = [
+pub static WAYS: [Way; 2] = [
     Way {
         scheme: ssh::SCHEME,
         form: "ssh://[USER@]HOST[:PORT][/DIR]",
@@ -51,8 +51,8 @@ pub const WAYS: [Way; 2] = [
 /// # Errors
 /// What is wrong with it, and how addresses are written.
 pub fn address(text: &str) -> Result<String, String> {
-    let forms = || WAYS.map(|way| way.form.trim_end_matches("[/DIR]")).join(" or ");
-    let way = WAYS.into_iter().find(|way| text.starts_with(way.scheme));
+    let forms = || WAYS.each_ref().map(|way| way.form.trim_end_matches("[/DIR]")).join(" or ");
+    let way = WAYS.iter().find(|way| text.starts_with(way.scheme));
     let checked = way.ok_or_else(|| "it is no address of a machine".to_owned()).and_then(|way| (way.check)(text));
     checked.map(|()| text.to_owned()).map_err(|why| format!("{why}: give {}", forms()))
 }
@@ -62,7 +62,7 @@ pub fn address(text: &str) -> Result<String, String> {
 /// # Errors
 /// Why it cannot be reached, and what to do.
 pub fn to(text: &str) -> Result<There, Failure> {
-    let way = WAYS.into_iter().find(|way| text.starts_with(way.scheme));
+    let way = WAYS.iter().find(|way| text.starts_with(way.scheme));
     way.map_or_else(|| Err(Failure::new(Exit::Usage, format!("{text} is no address"))), |way| (way.open)(text))
 }
 
@@ -132,7 +132,7 @@ mod tests {
     /// What each way has to keep.
     #[test]
     fn every_way_reads_its_own_addresses_and_no_options() {
-        for way in WAYS {
+        for way in &WAYS {
             let Way { scheme, form, page, check, open } = way;
             assert!(form.starts_with(scheme) && form.ends_with("[/DIR]") && scheme.ends_with("://"), "{form}");
             assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page).is_file(), "{page}");

@@ -38,8 +38,7 @@ struct Named {
 
 /// What `--on` names; `None` where that is a place of this host.
 fn named(on: &str) -> Option<Result<Named, Failure>> {
-    static ALL: [Way; 2] = WAYS;
-    let (way, rest) = ALL.iter().find_map(|way| Some((way, on.strip_prefix(way.scheme)?)))?;
+    let (way, rest) = WAYS.iter().find_map(|way| Some((way, on.strip_prefix(way.scheme)?)))?;
     let (place, dir) = rest.split_once('/').unwrap_or((rest, ""));
     let dir = if dir.is_empty() { PathBuf::from(DIR) } else { PathBuf::from(format!("/{dir}")) };
     let address = format!("{}{place}", way.scheme);
