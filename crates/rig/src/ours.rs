@@ -5,7 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Arch;
-use vmio_node::{LOCAL, Reader, cpu, find_program, udp};
+use vmio_node::{Reader, cpu, find_program, libvirt, ssh, udp};
 
 use crate::elf;
 
@@ -85,10 +85,10 @@ impl Own {
         }
     }
 
-    /// Where it is on a machine that may be another one, which has it in its `PATH`: as a part of a guest's image, or as
-    /// what was sent there. What lies there where vmio has its own on this host is not vmio's.
+    /// Where it is on a machine that may be a guest, or another one, which has it in its `PATH`: as a part of a guest's image,
+    /// or as what was sent there. A container has this host's own; on another machine what lies at that place is not vmio's.
     pub fn on(&self, reader: &dyn Reader) -> Option<PathBuf> {
-        let here = if reader.name() == LOCAL { self.find(reader).ok() } else { None };
+        let here = if is_afar(reader.name()) { None } else { self.find(reader).ok() };
         here.or_else(|| find_program(reader, self.name))
     }
 
@@ -113,6 +113,11 @@ impl Own {
         let installed = INSTALLED.map(|dir| if arch.is_own() { dir.into() } else { Path::new(dir).join(arch.name()) });
         beside.into_iter().chain(built).chain(installed).map(|dir| dir.join(self.name)).collect()
     }
+}
+
+/// Whether a node of this name is a machine that was gone to, and neither this host nor what vmio started on it.
+fn is_afar(name: &str) -> bool {
+    [ssh::SCHEME, libvirt::SCHEME].iter().any(|scheme| name.starts_with(scheme))
 }
 
 /// A program that workloads run, of vmio's own or the host's.
@@ -179,6 +184,8 @@ mod tests {
         let beside = env::current_exe().unwrap().parent().unwrap().join("vmio-cpu");
         let with = |name: &str| Fake::new(name).file(&beside, "x");
         assert_eq!(CPU.on(&with("ssh://away")), None);
-        assert!(CPU.on(&with(LOCAL)).is_some());
+        for here in [vmio_node::LOCAL, "container"] {
+            assert!(CPU.on(&with(here)).is_some(), "{here}");
+        }
     }
 }
