@@ -138,10 +138,14 @@ mod tests {
             assert!(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page).is_file(), "{page}");
             check(&format!("{scheme}web1")).unwrap();
             let others =
-                WAYS.iter().filter(|other| other.scheme != scheme).map(|other| format!("{}web1", other.scheme));
-            for wrong in
-                others.chain(["".into(), "web1".into(), format!("{scheme}-x"), format!("{scheme}a\nb"), scheme.into()])
-            {
+                WAYS.iter().filter(|other| other.scheme != *scheme).map(|other| format!("{}web1", other.scheme));
+            for wrong in others.chain([
+                "".into(),
+                "web1".into(),
+                format!("{scheme}-x"),
+                format!("{scheme}a\nb"),
+                (*scheme).into(),
+            ]) {
                 assert!(check(&wrong).is_err(), "{scheme} takes {wrong:?}");
                 assert_eq!(open(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
             }
