@@ -191,6 +191,18 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     assert_eq!(linked.list().unwrap()[0].state, RunState::Running);
     drop(linked);
 
+    // What somebody left who was killed when all was stored goes with the next run, and what is held stays.
+    let [dead, held, other] = ["run-700.lock", "run-1.lock", "run-x.lock"].map(|name| dir.path().join(name));
+    fs::write(&dead, "").unwrap();
+    fs::write(&other, "").unwrap();
+    assert_eq!(id, 1);
+    let second = Store::open(&path).unwrap();
+    second.new_run(&new).unwrap();
+    assert_eq!((dead.exists(), held.exists(), other.exists()), (false, true, true));
+    assert!(matches!(reader.delete(id), Err(StoreError::Owned { .. })));
+    drop(second);
+    reader.delete(2).unwrap();
+
     drop(owner);
     assert!(matches!(reader.load(id).unwrap().state, RunState::Interrupted(_)));
     assert_eq!(reader.unfinished(&"quick".into()).unwrap(), Some(id));

@@ -248,6 +248,7 @@ impl Store {
         let owner = Owner::take(&self.path, run)
             .map_err(|source| StoreError::Io { what: "lock a run beside", path: self.path.clone(), source })?
             .ok_or(StoreError::Owned { id: run })?;
+        Owner::forget_the_dead(&self.path);
         self.owned.borrow_mut().insert(run, owner);
         Ok(())
     }

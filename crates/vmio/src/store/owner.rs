@@ -24,6 +24,12 @@ fn file_of(store: &Path, run: i64) -> PathBuf {
     real.with_file_name(format!("run-{run}.lock"))
 }
 
+/// The directory may be another user's: a pipe there waits for nobody, and no link is followed.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
+    OpenOptions::new().read(true).custom_flags(flags as i32).open(path)
+}
+
 fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), fs::metadata(path)), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
@@ -48,11 +54,29 @@ impl Owner {
 
     /// Whether somebody measures the run now.
     pub(super) fn is_alive(store: &Path, run: i64) -> bool {
-        // The directory may be another user's: a pipe there waits for nobody, and no link is followed.
-        let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
-        let open = OpenOptions::new().read(true).custom_flags(flags as i32).open(file_of(store, run));
-        let Ok(file) = open else { return false };
+        let Ok(file) = open(&file_of(store, run)) else { return false };
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    }
+
+    /// Removes the files of all owners that are dead: one that was killed when its run was done left one that nobody else
+    /// has a use for.
+    pub(super) fn forget_the_dead(store: &Path) {
+        let of_run = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let run = name.strip_prefix("run-").and_then(|rest| rest.strip_suffix(".lock"));
+            run.is_some_and(|run| run.parse::<i64>().is_ok())
+        };
+        let beside = file_of(store, 0);
+        let all = beside.parent().and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten();
+        for path in all.filter_map(|entry| Some(entry.ok()?.path())).filter(of_run) {
+            // Who has opened it and not locked it yet sees that it is gone, and begins anew.
+            if let Ok(file) = open(&path)
+                && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
+                && is_at(&file, &path)
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
     }
 
     /// Removes what a dead owner left.
