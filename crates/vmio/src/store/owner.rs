@@ -73,6 +73,7 @@ impl Owner {
             if let Ok(file) = open(&path)
                 && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
                 && is_at(&file, &path)
+                && file.metadata().is_ok_and(|meta| meta.is_file())
             {
                 let _ = fs::remove_file(&path);
             }
