@@ -26,13 +26,10 @@ impl Study {
             let lead = named.cell().map(|cell| cell.lead);
             lead.is_some_and(|lead| wanted(Sort::of(&lead.subject), &lead.workload))
         });
-        if part.cells().is_empty() {
-            return None;
-        }
         if !part.has_disks() {
             (part.size, part.repeat.max_gib_written) = (None, None);
         }
-        Some(part.in_the_time_of(self))
+        part.in_the_time_of(self)
     }
 
     /// The study with guests of these kinds in place of its own, each against what its own are against; `None` where it is not
@@ -53,14 +50,14 @@ impl Study {
                 matrix.give_no_devices();
             }
         }
-        self.named.is_empty().then(|| other.in_the_time_of(self))
+        other.in_the_time_of(self).filter(|_| self.named.is_empty())
     }
 
-    /// With as much of another's time as it has of its cells.
-    fn in_the_time_of(mut self, whole: &Study) -> Study {
+    /// With as much of another's time as it has of its cells; `None` where it has none.
+    fn in_the_time_of(mut self, whole: &Study) -> Option<Study> {
         let (own, all) = (self.cells().len(), whole.cells().len());
         self.repeat.max_minutes = whole.repeat.max_minutes * (BOOTS + (1.0 - BOOTS) * own as f64 / all as f64);
-        self
+        (own > 0).then_some(self)
     }
 
     /// The natures of its cells, each once, in the order in which they are shown.

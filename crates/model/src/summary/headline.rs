@@ -1,5 +1,5 @@
-//! The headlines, one a nature and kind of guest: what the best guest that one would make by default gets of this host; where the study
-//! compares with something else, what its first cells get of that.
+//! The headlines, one a nature and kind of guest: what the best guest that one would make by default gets of this host;
+//! where the study compares with something else, what its first cells get of that.
 
 use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};

@@ -1,5 +1,6 @@
 //! What the plane needs, for `vmio doctor`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use vmio_look::require::{self, Requirement};
@@ -36,8 +37,6 @@ const PARTS: [(&str, &str); 5] = [
 fn parts(reader: &dyn Reader) -> Result<(), String> {
     let release = system::release(reader).unwrap_or_default();
     let modules = reader.read_text(&Path::new("/lib/modules").join(release).join("modules.dep")).unwrap_or_default();
-    let symbols = reader.read_text(Path::new("/proc/kallsyms")).unwrap_or_default();
-    let built_in = |function: &str| symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(function));
     let file = |line: &str| line.split(':').next().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
     let loadable = |module: &str| {
         modules
@@ -45,8 +44,15 @@ fn parts(reader: &dyn Reader) -> Result<(), String> {
             .filter_map(file)
             .any(|name| name.strip_prefix(module).is_some_and(|rest| rest.starts_with(".ko")))
     };
-    let lacking = PARTS.iter().filter(|(module, function)| !loadable(module) && !built_in(function));
-    let lacking: Vec<&str> = lacking.map(|(module, _)| *module).collect();
+    let mut lacking = PARTS.to_vec();
+    lacking.retain(|(module, _)| !loadable(module));
+    // It has megabytes: read where modules do not answer alone.
+    if !lacking.is_empty() {
+        let symbols = reader.read_text(Path::new("/proc/kallsyms")).unwrap_or_default();
+        let built_in: BTreeSet<&str> = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+        lacking.retain(|(_, function)| !built_in.contains(function));
+    }
+    let lacking: Vec<&str> = lacking.into_iter().map(|(module, _)| module).collect();
     match lacking.is_empty() {
         true => Ok(()),
         false => Err(format!("neither modules.dep nor /proc/kallsyms shows {}", lacking.join(", "))),

@@ -39,7 +39,8 @@ pub struct Document<'a> {
 /// Something that vmio can do.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct AbilityRow {
-    /// Kind of thing: `image`, `guest`, `driver`, `target`, `network`, `nic`, `setting`, `workload`, `probe`.
+    /// Kind of thing: `image`, `guest`, `driver`, `target`, `network`, `nic`, `setting`, `workload`, `guard`,
+    /// `probe`.
     pub(super) point: &'static str,
     /// Its name.
     pub(super) name: String,
