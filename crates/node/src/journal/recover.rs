@@ -265,7 +265,7 @@ fn parse(text: &str) -> std::result::Result<Option<Parsed>, String> {
 }
 
 /// Start of the cookies of all owners whose journals are in `dir` (FNV-1a of the path).
-pub(crate) fn dir_mark(dir: &Path) -> String {
+pub fn dir_mark(dir: &Path) -> String {
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.into());
     let bytes = dir.as_os_str().as_encoded_bytes();
     let hash = bytes.iter().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193));

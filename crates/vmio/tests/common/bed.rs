@@ -2,7 +2,6 @@
 //! with its output, and a look at everything that it might have left on the machine.
 #![allow(clippy::unwrap_used, dead_code)]
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -83,17 +82,16 @@ fn ground() -> &'static Path {
     if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") }
 }
 
-/// A state directory on a disk, and the processes that worked in it.
+/// A state directory on a disk.
 pub struct Bed {
     dir: tempfile::TempDir,
-    pids: RefCell<Vec<u32>>,
 }
 
 impl Bed {
     /// An empty one.
     pub fn new() -> Bed {
         let dir = tempfile::Builder::new().prefix("s").tempdir_in(ground()).unwrap();
-        Bed { dir, pids: RefCell::default() }
+        Bed { dir }
     }
 
     /// With the guest image and the answer whether KVM works, both found out once for all tests.
@@ -153,9 +151,7 @@ impl Bed {
 
     /// Starts a command of [`Bed::command`].
     pub fn spawn(&self, command: &mut Command) -> Child {
-        let child = command.spawn().unwrap();
-        self.pids.borrow_mut().push(child.id());
-        child
+        command.spawn().unwrap()
     }
 
     /// Runs a command to its end.
@@ -232,9 +228,11 @@ impl Bed {
         }
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         left.extend(mounts.lines().filter(|l| l.contains(&shown)).map(|l| format!("mount {l}")));
+        // Of this state directory, however it is called: a number of a process may be another one's of long ago.
+        let mark = vmio_node::dir_mark(&state.join("journals"));
         for dir in control_groups(Path::new("/sys/fs/cgroup"), 6) {
             let name = dir.file_name().unwrap().to_string_lossy().into_owned();
-            if self.pids.borrow().iter().any(|pid| name.contains(&format!("-{pid}-"))) {
+            if name.contains(&mark) {
                 left.push(format!("control group {}", dir.display()));
             }
         }
