@@ -94,7 +94,9 @@ pub fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
     panic!("these cannot keep their queues full for a second here: {who:?}");
 }
 
-/// The time until the end, but for the first second, in which all of these had something waiting, and the bytes that passed in it.
+/// The time until the end, but for the first second, in which all of these had something waiting, and the bytes that passed in it:
+/// of a period in which no more passed than had waited when it began, since then no queue ran dry within it, however long the
+/// machine took.
 fn moved_while_full(core: &mut Core<Linux>, end: Instant, who: &[usize]) -> (Duration, Vec<u64>) {
     let settled = end - Duration::from_secs(2);
     let (mut full, mut moved) = (Duration::ZERO, vec![0; MEMBERS.len()]);
@@ -104,7 +106,8 @@ fn moved_while_full(core: &mut Core<Linux>, end: Instant, who: &[usize]) -> (Dur
         thread::sleep(PERIOD);
         core.tick(began.elapsed()).unwrap();
         let (now, at) = (counts(core), Instant::now());
-        if began >= settled && who.iter().all(|i| before[*i].waiting_bytes > 0 && now[*i].waiting_bytes > 0) {
+        let never_dry = |i: &usize| now[*i].passed_bytes - before[*i].passed_bytes < before[*i].waiting_bytes;
+        if began >= settled && who.iter().all(never_dry) {
             full += at - counted;
             for (moved, (now, before)) in moved.iter_mut().zip(now.iter().zip(&before)) {
                 *moved += now.passed_bytes - before.passed_bytes;

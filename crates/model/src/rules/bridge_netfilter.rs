@@ -42,7 +42,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             times(&g.ratio)
         )
     };
-    rule.from_gains(m, away_from(m, SETTING, "on", GAIN), cause, |_| {
+    rule.from_gains(m, away_from(m, SETTING, |set| set == "on", GAIN), cause, |_| {
         on_host(format!("Switch it off, {NEEDED}."), off(None))
     })
 }

@@ -2,29 +2,56 @@
 //! it should leave by (Linux, `br_forward.c`, `is_skb_forwardable`), without a word to the sender. A tap
 //! with less than its bridge is no fault: overlay networks and Proxmox's `mtu=` are set up so. A virtio-net
 //! device may tell its guest how large packets may be (`host_mtu`): then that is what the guest sends,
-//! whatever the tap has. It is looked at and not measured: what is too large is lost, and the setting `mtu` of a study sets
-//! all of a path alike.
+//! whatever the tap has.
 
-use super::change::{Names, Takes, chained, read_slot, shell};
+use super::change::{Names, Takes, chained, on_host, read_slot, shell};
 use super::live::seen;
+use super::support::{away_from, times};
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
-use crate::facts::Nic;
+use crate::facts::{Gain, Measured, Nic};
+
+/// What is lost is repeated, and lost again: any sure gain counts.
+const GAIN: f64 = 1.0;
+/// The setting of a study that has both ends take more than the link between them, as `9000-over-1500`.
+const SETTING: &str = "mtu";
 
 pub(super) const RULE: Rule = Rule {
     id: "mtu-mismatch",
     title: "The tap allows larger packets than its bridge",
-    needs: Need::Settings,
+    needs: Need::MeasuredOrSettings,
     severity: Severity::Advice,
     references: &[
         "https://libvirt.org/formatdomain.html#mtu-configuration",
         "Proxmox VE, qm.adoc, \"Network Device\" (MTU; 1 takes the bridge's)",
     ],
-    checks: &[Check::Nic(live)],
+    checks: &[Check::Run(measured), Check::Nic(live)],
     kinds: Kinds::Any,
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
 };
+
+/// In a run: the same over the same path where all of it takes as much.
+fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
+    let cause = |g: &Gain| {
+        let set = g.before.settings.get(SETTING).map_or("", String::as_str);
+        let (ends, link) = set.split_once("-over-").unwrap_or((set, "less"));
+        format!(
+            "Here both ends and the tap took packets of {ends} bytes and the bridge's uplink of {link}: what was larger \
+             was dropped. Over the same path without that, {} ran {} as fast.",
+            g.after.workload(),
+            times(&g.ratio)
+        )
+    };
+    let differs = |set: &str| set.contains("-over-");
+    rule.from_gains(m, away_from(m, SETTING, differs, GAIN), cause, |_| {
+        on_host(
+            "Have both ends take no more than what lies between them: the guest's tap (TAP), and in the guest its INTERFACE.",
+            "mtu=$(cat /sys/class/net/BRIDGE/mtu)\nip link set dev TAP mtu \"$mtu\"\n# and in the guest, with that number\n\
+             # ip link set dev INTERFACE mtu NUMBER",
+        )
+    })
+}
 
 fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
     let (tap, bridge) = ((*nic.mtu_bytes)?, (*nic.bridge_mtu_bytes)?);
@@ -97,16 +124,16 @@ fn qemu(nic: &Nic, virtio: bool, bridge: u64) -> String {
 
 #[cfg(test)]
 mod fixture {
-    use crate::facts::{Facts, Nic};
-    use crate::testing::{live_nic, of_nic};
+    use crate::facts::Facts;
+    use crate::testing::over_bridge_under;
 
     pub fn fires() -> Facts {
-        of_nic(Nic { mtu_bytes: Some(9000).into(), ..live_nic() })
+        over_bridge_under(super::SETTING, "9000-over-1500", 5e6)
     }
 
-    /// An overlay network: its packets need room for one more header on the way.
+    /// Larger packets all along the path are no mismatch, whatever they gain or lose.
     pub fn silent() -> Facts {
-        of_nic(Nic { mtu_bytes: Some(1450).into(), ..live_nic() })
+        over_bridge_under(super::SETTING, "9000", 5e9)
     }
 }
 
@@ -115,7 +142,27 @@ mod fixture {
 mod tests {
     use super::*;
     use crate::facts::Place;
-    use crate::testing::live_nic;
+    use crate::rules::findings;
+    use crate::testing::{live_nic, of_nic};
+
+    /// Of guests that run the settings alone decide.
+    #[test]
+    fn a_tap_above_its_bridge_is_told() {
+        let fires = |tap: u64| {
+            let nic = Nic { mtu_bytes: Some(tap).into(), ..live_nic() };
+            findings(&of_nic(nic)).iter().any(|found| found.rule == RULE.id)
+        };
+        assert!(fires(9000));
+        // An overlay network: its packets need room for one more header on the way.
+        assert!(!fires(1450));
+    }
+
+    #[test]
+    fn a_measured_one_names_what_the_ends_and_the_link_took() {
+        let all = findings(&fixture::fires());
+        let found = all.iter().find(|found| found.rule == RULE.id).unwrap();
+        assert!(found.cause.contains("packets of 9000 bytes and the bridge's uplink of 1500"), "{}", found.cause);
+    }
 
     #[test]
     fn what_the_guest_is_told_counts() {

@@ -38,7 +38,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             times(&g.ratio)
         )
     };
-    rule.from_gains(m, away_from(m, SETTING, "off", GAIN), cause, |_| {
+    rule.from_gains(m, away_from(m, SETTING, |set| set == "off", GAIN), cause, |_| {
         on_host("Leave the offloads on, of the guest's tap (TAP) and in the guest, on its INTERFACE.", both_ends())
     })
 }

@@ -45,9 +45,14 @@ pub fn cards(gain: &Gain) -> Option<(&cell::Nic, &cell::Nic)> {
     gain.before.lead.nic().zip(gain.after.lead.nic())
 }
 
-/// Sure gains of guests with a card over cells in which a setting was this, by another value of it or by none.
-pub fn away_from<'a>(m: &'a Measured, setting: &str, value: &str, bound: f64) -> impl Iterator<Item = &'a Gain> {
-    let has = move |cell: &Cell| cell.settings.get(setting).is_some_and(|set| set == value);
+/// Sure gains of guests with a card over cells in which a setting was such, by another value of it or by none.
+pub fn away_from<'a>(
+    m: &'a Measured,
+    setting: &str,
+    such: fn(&str) -> bool,
+    bound: f64,
+) -> impl Iterator<Item = &'a Gain> {
+    let has = move |cell: &Cell| cell.settings.get(setting).is_some_and(|set| such(set));
     let gains = m.sure_gains(Changed::Setting, bound);
     gains.filter(move |g| g.before.lead.nic().is_some() && has(&g.before) && !has(&g.after))
 }

@@ -15,9 +15,10 @@ use vmio_model::cell::{Actor, Subject};
 use vmio_model::study::guard::Plugged;
 use vmio_node::{Exec, Journal, Output, Process};
 
+use super::ports::is_linked;
 use super::rate::limit;
 use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::{self, Port};
+use crate::nets::Port;
 
 /// Entry `guard`.
 pub struct Guard;
@@ -59,7 +60,7 @@ impl Setting for Guard {
         let Subject::Path { network, peer, .. } = &actor.subject else {
             return Fit::Nothing("it is for who shares an uplink, and no actor works over one: leave it out".into());
         };
-        match nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str())) {
+        match is_linked(actor) {
             true => Fit::Sets,
             false => Fit::Nothing(format!(
                 "between the actor and {network}.{peer} lies no uplink: use the network shared with the peer remote"

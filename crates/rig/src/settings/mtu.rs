@@ -1,10 +1,11 @@
 //! `mtu`: the largest packet that the interfaces of a path take, in bytes without the Ethernet header, on both ends
-//! and on all between them. They are in namespaces of vmio's own and in its guests, so nothing of the host is
+//! and on all between them; or, as most mismatches are, more on both ends and where the actor is plugged in than the
+//! bridge and its uplink take. They are in namespaces of vmio's own and in its guests, so nothing of the host is
 //! changed: they are set back for the cells to come, and go with their owner.
 
 use vmio_model::cell::Actor;
 
-use super::ports::{OfPorts, over_a_wire};
+use super::ports::{OfPorts, is_linked, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
 use crate::nets::Port;
 use crate::nics;
@@ -22,31 +23,63 @@ impl Setting for Mtu {
         "mtu"
     }
     fn about(&self) -> &'static str {
-        "the largest packet of the actor's path, in bytes, on both ends and on all between them"
+        "the largest packet of the actor's path, in bytes, all along it or over a link that takes less"
     }
     fn examples(&self) -> &'static [&'static str] {
-        &["1500", "9000"]
+        &["1500", "9000", "9000-over-1500"]
     }
     fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
-        |text| bytes(text).map(|n| n.to_string())
+        |text| Mtus::read(text).map(|_| text.to_owned())
     }
     fn fits(&self, value: &str, actor: &Actor) -> Fit {
         let card = actor.nic().and_then(|nic| nics::find(&nic.model));
-        match (over_a_wire(actor, "it is", "could be larger"), card, bytes(value)) {
-            (Fit::Sets, Some(card), Ok(wanted)) if wanted > card.most_mtu_bytes() => {
+        match (over_a_wire(actor, "it is", "could be larger"), card, Mtus::read(value)) {
+            (Fit::Sets, Some(card), Ok(Mtus { ends, .. })) if ends > card.most_mtu_bytes() => {
                 Fit::Refused(format!("{} takes packets of {} bytes at most", card.name(), card.most_mtu_bytes()))
             }
+            (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => Fit::Refused(
+                "no link between hosts that could take less lies on the way: use the network uplink with the peer remote"
+                    .into(),
+            ),
             (fit, ..) => fit,
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let wanted = bytes(value).map_err(Error::Refused)?;
+        let Mtus { ends, link } = Mtus::read(value).map_err(Error::Refused)?;
+        let plug = on.ports.iter().find(|port| port.is_plug);
+        // The bridge and its uplink: in the host's namespace, as what the actor is plugged in by is.
+        let is_link = |port: &Port| plug.is_some_and(|plug| port.enter == plug.enter && !port.is_plug);
+        let wanted = |port: &Port| if is_link(port) { link } else { ends };
         OfPorts { found, set, shown: |_, mtu| mtu.to_string() }.put(value, wanted, on, undos)
     }
 }
 
+/// What both ends take, and what the link between the hosts takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mtus {
+    ends: u32,
+    link: u32,
+}
+
+impl Mtus {
+    /// `1500`, or `9000-over-1500`.
+    fn read(text: &str) -> std::result::Result<Mtus, String> {
+        let Some((ends, link)) = text.split_once("-over-") else {
+            return bytes(text).map(|all| Mtus { ends: all, link: all });
+        };
+        let mtus = Mtus { ends: bytes(ends)?, link: bytes(link)? };
+        let alike = || format!("{text:?}: the link takes less than the ends, as in 9000-over-1500; else write one MTU");
+        if mtus.link < mtus.ends { Ok(mtus) } else { Err(alike()) }
+    }
+}
+
 fn bytes(text: &str) -> std::result::Result<u32, String> {
-    let wrong = || format!("{text:?} is no MTU: it is written in bytes, {LEAST} to {MOST}, like 1500 or 9000");
+    let wrong = || {
+        format!(
+            "{text:?} is no MTU: it is written in bytes, {LEAST} to {MOST}, like 1500 or 9000, or 9000-over-1500 for a \
+             link that takes less than its ends"
+        )
+    };
     let mtu = text.parse::<u32>().ok().filter(|mtu| mtu.to_string() == text);
     mtu.filter(|mtu| (LEAST..=MOST).contains(mtu)).ok_or_else(wrong)
 }
@@ -65,6 +98,8 @@ fn set(port: &Port, mtu: u32) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use vmio_model::cell::{Cell, Side, Subject};
+
     use super::*;
 
     #[test]
@@ -72,6 +107,19 @@ mod tests {
         assert_eq!((bytes("1500"), bytes("9000")), (Ok(1500), Ok(9000)));
         for wrong in ["", "01500", "1500b", "575", "65536", "-1", "1 500", "9k"] {
             assert!(bytes(wrong).is_err_and(|why| why.contains("576 to 65535")), "{wrong}");
+        }
+        let fits = |network: &str, peer: &str| {
+            let path = Subject::Path { network: network.into(), peer: peer.into(), nic: None };
+            Mtu.fits("9000-over-1500", &Cell::of(Side::native(), path, "iperf3-tcp").lead)
+        };
+        assert_eq!(fits("uplink", "remote"), Fit::Sets);
+        assert!(matches!(fits("bridge", "host"), Fit::Refused(why) if why.contains("no link between hosts")));
+        assert_eq!(Mtus::read("9000-over-1500"), Ok(Mtus { ends: 9000, link: 1500 }));
+        for wrong in ["1500-over-9000", "1500-over-1500"] {
+            assert!(Mtus::read(wrong).is_err_and(|why| why.contains("takes less than the ends")), "{wrong}");
+        }
+        for wrong in ["9000-over-", "-over-1500", "9000-over-1500-over-600", "9000-over-01500"] {
+            assert!(Mtus::read(wrong).is_err_and(|why| why.contains("is no MTU")), "{wrong}");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Setting for Offloads {
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let wanted = [is_on(value, "offloads are").map_err(Error::Refused)?; 3];
-        OfPorts { found, set, shown }.put(value, wanted, on, undos)
+        OfPorts { found, set, shown }.put(value, |_| wanted, on, undos)
     }
 }
 

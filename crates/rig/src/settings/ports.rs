@@ -54,17 +54,18 @@ pub(super) struct OfPorts<T> {
 }
 
 impl<T: Copy + PartialEq + Send + 'static> OfPorts<T> {
-    /// Sets it on all of them, spelled as `value`, and reads it back.
+    /// Sets on each of them what is wanted of it, together spelled as `value`, and reads it back.
     ///
     /// # Errors
     /// When one cannot be set, or reads back otherwise.
-    pub fn put(&self, value: &str, wanted: T, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
+    pub fn put(&self, value: &str, wanted: impl Fn(&Port) -> T, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         // Ports before their bridge, which takes no more than the least of them; the actor's own last.
         let own = on.own_port()?;
         // A container's end is in a namespace that outlives it.
         let stays = on.actor.side.shares_kernel();
         for (port, on_host) in on.ports.iter().map(|port| (port, true)).chain([(&own, stays)]) {
             let (before, changed, set) = ((self.found)(port)?, port.clone(), self.set);
+            let wanted = wanted(port);
             let undo = move |_: &Journal| set(&changed, before);
             if on_host {
                 undos.on_host(undo)
@@ -102,6 +103,12 @@ pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
         Subject::Path { .. } => Fit::Sets,
         _ => Fit::Nothing(format!("{it} a path's, and no actor works over one: leave it out")),
     }
+}
+
+/// Whether a link between hosts lies between the actor and its peer.
+pub(super) fn is_linked(actor: &Actor) -> bool {
+    let Subject::Path { network, peer, .. } = &actor.subject else { return false };
+    nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str()))
 }
 
 impl Where<'_> {

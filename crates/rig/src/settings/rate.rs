@@ -8,8 +8,9 @@
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::{Actor, Subject};
 
+use super::ports::is_linked;
 use super::{Error, Fit, Result, Setting, Undos, Where};
-use crate::nets::{self, Port};
+use crate::nets::Port;
 
 /// Entry `rate`.
 pub struct Rate;
@@ -49,15 +50,13 @@ impl Setting for Rate {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
-            Subject::Path { network, peer, .. } => {
-                match nets::find(network).is_some_and(|n| n.linked().contains(&peer.as_str())) {
-                    true => Fit::Sets,
-                    false => Fit::Nothing(format!(
-                        "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
+            Subject::Path { network, peer, .. } => match is_linked(actor) {
+                true => Fit::Sets,
+                false => Fit::Nothing(format!(
+                    "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
                          with the peer remote"
-                    )),
-                }
-            }
+                )),
+            },
             _ => Fit::Nothing("it is a link's, and no actor works over one: leave it out".into()),
         }
     }
