@@ -89,7 +89,9 @@ fn run(script: &str, args: &[&str]) -> Said {
     for file in brought {
         command.arg("--with").arg(file);
     }
-    command.args(["--", "bash", script]).args(args);
+    // One that hangs is ended, and the command told in which it does.
+    let bounded = "timeout 480 bash \"$@\" || { code=$?; cat hung >&2 2> /dev/null; exit $code; }";
+    command.args(["--", "bash", "-c", bounded, "bounded", script]).args(args);
     let ended = bed.finish(&mut command).with(0);
     let mut said = BTreeMap::<String, Vec<String>>::new();
     for line in ended.out.lines() {
