@@ -49,6 +49,9 @@ impl Setting for Mtu {
         let plug = on.ports.iter().find(|port| port.is_plug);
         // The bridge and its uplink: in the host's namespace, as what the actor is plugged in by is.
         let is_link = |port: &Port| plug.is_some_and(|plug| port.enter == plug.enter && !port.is_plug);
+        if link < ends && !on.ports.iter().any(is_link) {
+            return Err(Error::Refused("nothing between the ends could take less".into()));
+        }
         let wanted = |port: &Port| if is_link(port) { link } else { ends };
         OfPorts { found, set, shown: |_, mtu| mtu.to_string() }.put(value, wanted, on, undos)
     }
