@@ -314,15 +314,8 @@ impl Running {
         let seen = |(now, before): (&Count, &Count)| {
             let passed = now.passed_bytes.checked_sub(before.passed_bytes)?.saturating_mul(8);
             let dropped = now.dropped_packets.checked_sub(before.dropped_packets)?;
-            let waiting = now.waiting_bytes.saturating_sub(before.waiting_bytes).saturating_mul(8);
             let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
-            let queued = passed.saturating_add(waiting);
-            let offered = match (dropped, now.arrived_bytes.zip(before.arrived_bytes)) {
-                (0, _) => queued,
-                // How long what was dropped was nobody counts: what came in at its interface is known.
-                (_, Some((now, before))) => now.checked_sub(before)?.saturating_mul(8).max(queued),
-                (dropped, None) => queued.saturating_add(dropped.saturating_mul(PACKET_BYTES * 8)),
-            };
+            let offered = now.offered_since(before, PACKET_BYTES)?.saturating_mul(8);
             Some(Seen { offered, passed, held_back })
         };
         self.last.iter().zip(&before).map(seen).collect()

@@ -34,7 +34,8 @@ enum Turn {
 pub struct Known {
     /// What passed in the last window, in bit/s; `None` where that is not known yet.
     pub rate_bps: Option<u64>,
-    /// Bytes that passed, and those that came to wait. What was dropped is not among them: its length is not counted.
+    /// Bytes that passed, and those that came to wait; in windows in which packets were dropped those that came in at its
+    /// interface, where that is counted. Else what was dropped is not among them: nobody counts its length.
     pub offered_bytes: u64,
     /// Those of the last window, in bit/s; `None` as of the rate.
     pub offered_bps: Option<u64>,
@@ -82,8 +83,7 @@ impl Known {
             (self.rate_bps, self.offered_bps, self.flooded_now) = (None, None, Duration::ZERO);
             return None;
         };
-        // What waited before and passed now was offered before.
-        let offered = (passed + now.waiting_bytes).saturating_sub(before.waiting_bytes);
+        let offered = now.offered_since(&before, 0).unwrap_or(passed);
         let rate = |bytes: u64| Some((bytes as f64 * 8.0 / seconds) as u64);
         self.offered_bytes += offered;
         (self.rate_bps, self.offered_bps) = (rate(passed), rate(offered));

@@ -14,7 +14,7 @@ use crate::daemon::{Daemon, Gone};
 use crate::demand::{Breach, Demand};
 use crate::found::Found;
 use crate::groups::{Groups, GuestSeen};
-use crate::keep::{Keep, Keeper};
+use crate::keep::{Keep, KeepError, Keeper};
 use crate::observed::Observation;
 use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Seen;
@@ -23,32 +23,31 @@ pub mod document;
 mod error;
 mod read;
 mod set;
+mod unconfirmed;
 
 use document::Status;
 pub use error::ManagerError;
 pub use read::Texts;
 use read::{Read, read, read_now};
 pub use set::{Change, Key};
+use unconfirmed::{Unconfirmed, Waiting};
 
 /// Times from an interface's appearing to its limit that are kept.
 const APPEARED: usize = 1000;
-
-/// A change that is taken back unless somebody confirms it.
-#[derive(Debug)]
-struct Pending {
-    until: Instant,
-    before: Read,
-}
 
 /// A guard that runs.
 #[derive(Debug)]
 pub struct Manager {
     texts: TextsBox,
+    /// What was set over the files.
     keep: Keep,
+    unconfirmed: Unconfirmed,
     daemon: Option<Daemon>,
     read: Read,
     revision: u64,
-    pending: Option<Pending>,
+    waiting: Option<Waiting>,
+    /// Whether it began with what was in force before a change that nobody had confirmed.
+    began_before: bool,
     found: Vec<Found>,
     demand: Demand,
     appeared: Vec<Duration>,
@@ -63,6 +62,8 @@ pub struct Manager {
     group_notes: Vec<String>,
     trouble: Option<String>,
     refused: Option<String>,
+    /// Whether that is for a link's speed, and no matter of the files.
+    refused_for_link: bool,
     /// Of a plane that holds nothing.
     observation: Option<Observation>,
 }
@@ -96,16 +97,28 @@ pub struct Start {
 /// Looks at what is there, once, with the uplinks of the policy.
 pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
 
+/// The part of the ledger that keeps what was set over the files.
+const SET: &str = "set";
+
 impl Manager {
-    /// Puts the policy of the files in force, for the interfaces that are there.
+    /// The parts of the ledger whose entries it keeps: to be cleared when the limits are taken off without it.
+    pub const PARTS: [&str; 2] = [SET, unconfirmed::PART];
+
+    /// Puts the policy of the files in force, for the interfaces that are there; or what was in force before, where an
+    /// earlier guard of this boot put these files in force for a time and nobody has confirmed them.
     ///
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
         let Start { texts, keeper, plane, plane_name, allocator, groups, look } = start;
-        let keep = keeper.part("set");
+        let keep = keeper.part(SET);
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
-        let read = read_now(&*texts, &over)?;
+        let unconfirmed = Unconfirmed::of(&keeper);
+        let files = texts.files().map_err(ManagerError::Files)?;
+        let before = unconfirmed.before(&files)?;
+        let began_before = before.is_some();
+        let (files, over) = before.unwrap_or((files, over));
+        let read = read(files, texts.links(None), &over)?;
         let found = look(&read.loaded.policy.uplinks.keys().cloned().collect())?;
         let (policy, interfaces) = (read.loaded.policy.clone(), found.clone());
         let period = policy.guard.period;
@@ -114,10 +127,12 @@ impl Manager {
         Ok(Manager {
             texts: TextsBox(texts),
             keep,
+            unconfirmed,
             daemon: Some(daemon),
             read,
             revision: 1,
-            pending: None,
+            waiting: None,
+            began_before,
             found,
             demand: Demand::default(),
             appeared: Vec::new(),
@@ -131,6 +146,7 @@ impl Manager {
             group_notes: Vec::new(),
             trouble: None,
             refused: None,
+            refused_for_link: false,
             observation: (plane_name == observe::NAME).then(Observation::default),
         })
     }
@@ -219,33 +235,52 @@ impl Manager {
     ) -> Result<(), ManagerError> {
         let done = self.change(next, confirm);
         self.refused = done.as_ref().err().map(ToString::to_string);
+        self.refused_for_link = false;
         done
     }
 
     fn change(&mut self, next: Result<Read, ManagerError>, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let next = next?;
-        self.daemon()?.reload(next.loaded.policy.clone())??;
+        let until = confirm.map(|limit| Instant::now() + limit);
+        // What comes without a word while a change waits is taken back with it.
+        let until = until.or(self.waiting.as_ref().map(|waiting| waiting.until));
+        if until.is_some() {
+            // Of changes in a row, what was in force before the first is what somebody was sure of.
+            let sure = self.waiting.as_ref().map_or(&self.read, |waiting| &waiting.before);
+            self.unconfirmed.add(sure, &next).map_err(ManagerError::Unwritten)?;
+        }
+        if let Err(error) = self.daemon()?.reload(next.loaded.policy.clone())? {
+            if self.waiting.is_none() && until.is_some() {
+                self.unconfirmed.clear()?;
+            }
+            return Err(error.into());
+        }
         self.refused = None;
         let before = std::mem::replace(&mut self.read, next);
         self.revision += 1;
         self.group();
-        // Of two changes in a row that wait, what was in force before the first is what somebody was sure of.
-        let sure = self.pending.take().map_or(before, |pending| pending.before);
-        self.pending = confirm.map(|limit| Pending { until: Instant::now() + limit, before: sure });
+        let sure = self.waiting.take().map_or(before, |waiting| waiting.before);
+        self.waiting = until.map(|until| Waiting { until, before: sure });
+        if self.waiting.is_none() {
+            self.unconfirmed.clear()?;
+        }
         Ok(())
     }
 
     /// The change that waits is to stay.
     ///
     /// # Errors
-    /// When none waits, or what was set cannot be written down.
+    /// When none waits, or that it stays cannot be written down: it waits on.
     pub fn confirm(&mut self) -> Result<(), ManagerError> {
-        if self.pending.take().is_none() {
+        if self.waiting.is_none() {
             return Err(ManagerError::Refused(
                 "nothing waits for a confirmation; it was taken back, or never asked".into(),
             ));
         }
-        self.write_down()
+        self.write_down(&self.read.over)?;
+        self.unconfirmed.clear()?;
+        self.waiting = None;
+        Ok(())
     }
 
     /// Takes the change back that waits.
@@ -253,17 +288,19 @@ impl Manager {
     /// # Errors
     /// When none waits, or what was in force before cannot be held any more.
     pub fn take_back(&mut self) -> Result<(), ManagerError> {
-        let Some(Pending { before, .. }) = &self.pending else {
+        let Some(Waiting { before, .. }) = &self.waiting else {
             return Err(ManagerError::Refused("nothing waits for a confirmation".into()));
         };
         // It waits on where this fails.
         self.daemon()?.reload(before.loaded.policy.clone())??;
-        if let Some(Pending { before, .. }) = self.pending.take() {
+        // The files still say what nobody has confirmed, which the next start must know.
+        let known = before.files != self.read.files;
+        if let Some(Waiting { before, .. }) = self.waiting.take() {
             self.read = before;
         }
         self.revision += 1;
         self.group();
-        Ok(())
+        if known { Ok(()) } else { Ok(self.unconfirmed.clear()?) }
     }
 
     /// Takes the change back whose time is over; whether there was one.
@@ -271,29 +308,52 @@ impl Manager {
     /// # Errors
     /// As [`Manager::take_back`]; it is tried again.
     pub fn expire(&mut self) -> Result<bool, ManagerError> {
-        if self.pending.as_ref().is_none_or(|pending| pending.until > Instant::now()) {
+        let over = self.waiting.as_ref().is_some_and(|waiting| waiting.until <= Instant::now());
+        if over { self.give_up() } else { Ok(false) }
+    }
+
+    /// Takes the change back that waits, for which nobody will be there when its time is over; whether there was one.
+    ///
+    /// # Errors
+    /// As [`Manager::take_back`].
+    pub fn give_up(&mut self) -> Result<bool, ManagerError> {
+        if self.waiting.is_none() || self.daemon.is_none() {
             return Ok(false);
         }
         self.take_back()?;
         Ok(true)
     }
 
+    /// Whether what is in force since the start is older than the files, whose change nobody has confirmed.
+    pub fn began_before(&self) -> bool {
+        self.began_before
+    }
+
     /// Changes keys of a class over the files, or takes such changes away.
     ///
     /// # Errors
-    /// When it makes no sense, or cannot be held; nothing is changed then.
+    /// When it makes no sense, cannot be held, or cannot be written down; nothing is changed then.
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
         let over = set::changed(&self.read.over, change).map_err(ManagerError::Refused)?;
-        let next = read_now(&*self.texts.0, &over);
-        self.change(next, confirm)?;
-        // What waits for a confirmation does not outlive the daemon.
-        if self.pending.is_none() { self.write_down() } else { Ok(()) }
+        let next = read_now(&*self.texts.0, &over)?;
+        // What waits for a confirmation is written down with it.
+        if confirm.is_some() || self.waiting.is_some() {
+            return self.change(Ok(next), confirm);
+        }
+        let before = self.read.over.clone();
+        self.write_down(&over).map_err(ManagerError::Unwritten)?;
+        let done = self.change(Ok(next), None);
+        if done.is_err() {
+            self.write_down(&before)?;
+        }
+        done
     }
 
-    fn write_down(&mut self) -> Result<(), ManagerError> {
+    /// Writes down what is set over the files.
+    fn write_down(&self, over: &str) -> Result<(), KeepError> {
         let before = self.keep.live::<String>()?;
-        if before.last().map_or("", |(_, over)| over.as_str()) != self.read.over {
-            self.keep.record(&self.read.over)?;
+        if before.last().map_or("", |(_, over)| over.as_str()) != over {
+            self.keep.record(&over)?;
             for (id, _) in before {
                 self.keep.strike(id)?;
             }
@@ -315,11 +375,14 @@ impl Manager {
         // Not what the files say by now: nobody has asked for that yet.
         let next = read(self.read.files.clone(), links, &self.read.over);
         if next.as_ref().is_ok_and(|next| next.loaded.policy == self.read.loaded.policy) {
+            // Such as a link that was down for a while.
+            if std::mem::take(&mut self.refused_for_link) {
+                self.refused = None;
+            }
             return Ok(true);
         }
-        let pending = self.pending.take();
         let done = self.follow_files(next, None);
-        self.pending = pending;
+        self.refused_for_link = done.is_err();
         done.map(|()| true)
     }
 
@@ -347,7 +410,7 @@ impl Manager {
     /// When the loop has ended.
     pub fn status(&self) -> Result<Status, ManagerError> {
         let status = self.daemon()?.status()?;
-        let left = self.pending.as_ref().map(|p| p.until.saturating_duration_since(Instant::now()));
+        let left = self.waiting.as_ref().map(Waiting::left);
         let files = self.read.files.iter().map(|(name, _)| name.clone()).collect();
         let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
         Ok(document::status(document::Known {
@@ -396,25 +459,26 @@ impl Manager {
         &self.read.loaded.policy
     }
 
-    /// Ends the loop: with `undo` all limits are taken off, else they stay in force.
+    /// Ends the loop: with `undo` all limits are taken off, else they stay in force, those of a change that nobody has
+    /// confirmed excepted.
     ///
     /// # Errors
     /// When the plane fails.
     pub fn stop(&mut self, undo: bool) -> Result<(), ManagerError> {
+        // Nobody is here when the time of a change is over: what waits is taken back now.
+        let given_up = if undo { Ok(false) } else { self.give_up() };
         let Some(daemon) = self.daemon.take() else { return Ok(()) };
-        self.pending = None;
+        self.waiting = None;
         if !undo {
             drop(daemon);
-            return Ok(());
+            return given_up.map(drop);
         }
         daemon.undo()?;
-        if let Some(groups) = &mut self.groups {
-            let left = groups.undo().notes;
-            if !left.is_empty() {
-                return Err(ManagerError::Left(left));
-            }
-        }
-        Ok(self.keep.clear()?)
+        let left = self.groups.as_mut().map(|groups| groups.undo().notes).unwrap_or_default();
+        // Also where some of it is left, nothing of this comes back with the next start.
+        self.keep.clear()?;
+        self.unconfirmed.clear()?;
+        if left.is_empty() { Ok(()) } else { Err(ManagerError::Left(left)) }
     }
 }
 

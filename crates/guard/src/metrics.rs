@@ -104,9 +104,12 @@ const ABOUT: &[About] = &[
 
 /// Figures of each member; [`members`] adds where its excess waits.
 const OF_MEMBERS: &[OfMember] = &[
-    of("offered_bytes_total", Counter, "Bytes that passed or came to wait; not those dropped.", |m| {
-        m.offered_bps.map(|_| m.offered_bytes_total as f64)
-    }),
+    of(
+        "offered_bytes_total",
+        Counter,
+        "Bytes that passed or came to wait; where some were dropped, those that came in at the interface.",
+        |m| m.offered_bps.map(|_| m.offered_bytes_total as f64),
+    ),
     of("passed_bytes_total", Counter, "Bytes that passed, as they count on the wire.", |m| {
         Some(m.passed_bytes_total as f64)
     }),

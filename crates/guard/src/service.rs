@@ -158,10 +158,13 @@ impl Service {
         let mut turn = Turn { manager, seated: BTreeMap::new(), trouble: None, revision: 1 };
         let interfaces = turn.look(&mut |_| {});
         let manager = api::lock(&turn.manager);
-        let (uplinks, known) = (manager.uplinks().len(), manager.status()?);
+        let (uplinks, known, began_before) = (manager.uplinks().len(), manager.status()?, manager.began_before());
         drop(manager);
         let notes = known.notes.into_iter().chain(known.policy.warnings).collect();
         tell(Event::Ready { interfaces, uplinks, notes });
+        if began_before {
+            tell(Event::TakenBack);
+        }
         let undone = turn.run(&heard, &mut tell);
         // Nobody is answered, and nothing is seen, once the limits are off.
         drop(server);
@@ -171,6 +174,14 @@ impl Service {
             && status.observed.is_some()
         {
             tell(Event::Observed(Box::new(status)));
+        }
+        // Nobody will be here when the time of a change is over.
+        if !undone {
+            match manager.give_up() {
+                Ok(true) => tell(Event::TakenBack),
+                Ok(false) => {}
+                Err(e) => tell(Event::Trouble(e.to_string())),
+            }
         }
         let done = manager.stop(undone);
         tell(Event::Ended { undone });
@@ -248,7 +259,7 @@ impl Turn {
                     }
                     if let Err(e) = followed {
                         let problems = e.problems().iter().map(ToString::to_string);
-                        let what = "a link has another speed, and the policy does not fit it".to_owned();
+                        let what = "a link has another speed, or tells none, and the policy does not fit it".to_owned();
                         tell(Event::Refused([what].into_iter().chain(problems).chain([e.to_string()]).collect()));
                     }
                     if let Ok(mut breaches) = count {

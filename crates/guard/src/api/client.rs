@@ -36,9 +36,12 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
-    /// It would not.
+    /// It would not; nothing was changed.
     #[error("{}", .0.error)]
     Refused(Refusal),
+    /// It failed at it; what is in force then its words say.
+    #[error("{}", .0.error)]
+    Failed(Refusal),
 }
 
 /// A guard's socket.
@@ -106,14 +109,10 @@ impl Client {
         if status.is_success() {
             return Ok(body);
         }
-        Err(match serde_json::from_slice(&body) {
-            Ok(refusal) => ClientError::Refused(refusal),
-            // Words of the server itself: a path that it does not know, a body that makes no sense.
-            Err(_) => {
-                let error = format!("{status}: {}", String::from_utf8_lossy(&body).trim());
-                ClientError::Refused(Refusal { error, problems: Vec::new() })
-            }
-        })
+        // Or words of the server itself: a path that it does not know, a body that makes no sense.
+        let words = || format!("{status}: {}", String::from_utf8_lossy(&body).trim());
+        let said = serde_json::from_slice(&body).unwrap_or_else(|_| Refusal { error: words(), problems: Vec::new() });
+        Err(if status.is_server_error() { ClientError::Failed(said) } else { ClientError::Refused(said) })
     }
 
     async fn exchange(&self, method: Method, what: &str, body: Vec<u8>) -> Result<(StatusCode, Bytes), ClientError> {

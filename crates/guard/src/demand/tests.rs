@@ -71,6 +71,21 @@ fn offered_is_what_passed_and_what_came_to_wait() {
 }
 
 #[test]
+fn what_a_flood_offered_is_what_came_in_at_its_interface() {
+    let offered = |arrived: [Option<u64>; 2]| {
+        let mut clock = Clock::new();
+        for (passed, dropped, arrived) in [(0, 0, arrived[0]), (MB, 9000, arrived[1])] {
+            let mut flood = member("a", MIN, passed, dropped, 0);
+            flood.count.arrived_bytes = arrived;
+            clock.count(vec![flood]);
+        }
+        clock.known().offered_bytes
+    };
+    assert_eq!(offered([Some(5 * MB), Some(15 * MB)]), 10 * MB);
+    assert_eq!(offered([None, Some(15 * MB)]), MB, "what nobody has counted is not made up");
+}
+
+#[test]
 fn held_back_is_who_lost_packets_or_waits_at_both_ends() {
     let mut clock = Clock::new();
     let held = |clock: &Clock| clock.known().held.as_secs();

@@ -191,8 +191,8 @@ pub struct MemberDocument {
     pub dropped_packets_total: u64,
     /// Bytes that wait now.
     pub waiting_bytes: u64,
-    /// What passed or came to wait in the last second; null where that is not known yet. Dropped packets are not in it:
-    /// the kernel counts how many, not how long they are.
+    /// What passed or came to wait in the last second; null where that is not known yet. Where packets were dropped it is
+    /// what came in at the interface, if that is counted: the kernel counts how many were dropped, not how long they were.
     #[serde(default)]
     pub offered_bps: Option<u64>,
     /// The same in bytes, since the daemon saw it first.

@@ -29,6 +29,9 @@ pub enum ManagerError {
     /// The ledger.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// What is needed to take a change back cannot be written down.
+    #[error("{0}\n  without that nothing is changed")]
+    Unwritten(KeepError),
     /// Interfaces cannot be looked at.
     #[error(transparent)]
     Look(#[from] linux::Error),

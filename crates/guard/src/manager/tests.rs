@@ -108,6 +108,65 @@ fn what_nobody_confirms_is_taken_back() {
 }
 
 #[test]
+fn a_change_after_one_that_waits_confirms_nothing() {
+    let (files, keeper, mut manager) = started();
+    files.write(&POLICY.replace("40Mbit", "30Mbit"));
+    manager.apply(Some(Duration::from_millis(200))).unwrap();
+    // As by SIGHUP, and by `guard set` of somebody who knows of nothing.
+    files.write(&POLICY.replace("40Mbit", "20Mbit"));
+    manager.apply(None).unwrap();
+    manager.set(&set("10Mbit"), None).unwrap();
+    assert_eq!(min(&manager), 10);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(manager.expire().unwrap());
+    assert_eq!(min(&manager), 40);
+    // The files, which nobody has confirmed, are put in force by who asks for them anew.
+    manager.apply(None).unwrap();
+    drop(manager);
+    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 20);
+}
+
+#[test]
+fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
+    let policy = |min: &str| POLICY.replace("40Mbit", min);
+    let (files, keeper, mut manager) = started();
+    files.write(&policy("30Mbit"));
+    manager.apply(Some(Duration::from_secs(600))).unwrap();
+    files.write(&policy("20Mbit"));
+    manager.apply(None).unwrap();
+    // Killed: limits stay, and the next one begins with what somebody was sure of. As often as it is started.
+    drop(manager);
+    for _ in 0..2 {
+        let manager = start_with(&files, &keeper).unwrap();
+        assert_eq!((min(&manager), manager.began_before()), (40, true));
+        assert!(manager.status().unwrap().policy.files_differ);
+    }
+    // The files before the last ones waited, too.
+    files.write(&policy("30Mbit"));
+    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 40);
+    // Those that somebody has written since are what is wanted.
+    files.write(&policy("25Mbit"));
+    let mut manager = start_with(&files, &keeper).unwrap();
+    assert_eq!((min(&manager), manager.began_before()), (25, false));
+    // One that ends takes back what waits: nobody will.
+    files.write(&policy("15Mbit"));
+    manager.apply(Some(Duration::from_secs(600))).unwrap();
+    assert!(manager.give_up().unwrap());
+    assert_eq!(min(&manager), 25);
+    manager.stop(false).unwrap();
+    let mut manager = start_with(&files, &keeper).unwrap();
+    assert_eq!(min(&manager), 25);
+    // Confirmed, it stays.
+    manager.apply(Some(Duration::from_secs(600))).unwrap();
+    manager.confirm().unwrap();
+    drop(manager);
+    let mut manager = start_with(&files, &keeper).unwrap();
+    assert_eq!((min(&manager), manager.began_before()), (15, false));
+    manager.stop(true).unwrap();
+    assert!(keeper.is_empty());
+}
+
+#[test]
 fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
     let (files, keeper, mut manager) = started();
     manager.set(&set("10Mbit"), None).unwrap();
@@ -167,4 +226,10 @@ fn a_link_that_changes_its_speed_is_another_capacity_where_none_is_written() {
     *files.1.lock().unwrap() = 1_000_000_000;
     assert!(manager.follow_links().unwrap());
     assert_eq!(capacity(&manager), 1000);
+    // A link that is down tells no speed, and the same as before when it is up again: nothing is refused then.
+    *files.1.lock().unwrap() = 10_000_000;
+    manager.follow_links().unwrap_err();
+    *files.1.lock().unwrap() = 1_000_000_000;
+    assert!(manager.follow_links().unwrap());
+    assert_eq!((capacity(&manager), manager.status().unwrap().policy.refused), (1000, None));
 }

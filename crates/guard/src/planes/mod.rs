@@ -149,6 +149,23 @@ pub struct Count {
     pub arrived_bytes: Option<u64>,
 }
 
+impl Count {
+    /// Bytes that were offered since `before`: what passed and what came to wait. Where packets were dropped, how long they
+    /// were nobody counts: then what came in at the interface, where that is known, else so many bytes for each. `None` where
+    /// counters began anew.
+    pub fn offered_since(&self, before: &Count, dropped_packet_bytes: u64) -> Option<u64> {
+        let passed = self.passed_bytes.checked_sub(before.passed_bytes)?;
+        let dropped = self.dropped_packets.checked_sub(before.dropped_packets)?;
+        // What waited before and passed now was offered before.
+        let queued = passed.saturating_add(self.waiting_bytes).saturating_sub(before.waiting_bytes);
+        Some(match (dropped, self.arrived_bytes.zip(before.arrived_bytes)) {
+            (0, _) => queued,
+            (_, Some((now, before))) => now.checked_sub(before)?.max(queued),
+            (dropped, None) => queued.saturating_add(dropped.saturating_mul(dropped_packet_bytes)),
+        })
+    }
+}
+
 /// What was in a stage's queues, at the uplink behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Behind {

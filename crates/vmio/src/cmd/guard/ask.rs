@@ -9,7 +9,7 @@ use vmio_guard::api::{Apply, Set, SocketFile, Stop};
 use vmio_guard::groups::Groups;
 use vmio_guard::keep::Keeper;
 use vmio_guard::manager::document::Status;
-use vmio_guard::manager::{Change, Key};
+use vmio_guard::manager::{Change, Key, Manager};
 use vmio_guard::planes::{Options, linux};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units;
@@ -104,6 +104,13 @@ fn failed(error: ClientError) -> anyhow::Error {
             }
             Failure::new(Exit::Usage, format!("{}; nothing was changed", refusal.error)).into()
         }
+        // What is in force its words say.
+        ClientError::Failed(why) => {
+            for problem in &why.problems {
+                term::note(problem);
+            }
+            Failure::new(Exit::Failed, why.error).into()
+        }
         ClientError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             Failure::new(Exit::Precondition, error.to_string())
                 .help("be root, or in the group that may use the socket (vmio guard run --group)")
@@ -140,8 +147,9 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
 
 pub fn apply(args: &ApplyArgs, context: &Context) -> Outcome {
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
-    client(context).post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
-    done("the policy of the files is in force", args.confirm)
+    let client = client(context);
+    client.post("/v1/apply", &Apply { confirm_seconds }).map_err(failed)?;
+    done("the policy of the files is in force", waits(&client, args.confirm)?)
 }
 
 pub fn confirm(context: &Context) -> Outcome {
@@ -169,8 +177,18 @@ pub fn set(args: &SetArgs, context: &Context) -> Outcome {
         }
     };
     let confirm_seconds = args.confirm.map(|limit| limit.as_secs_f64());
-    client(context).post("/v1/set", &Set { change, confirm_seconds }).map_err(failed)?;
-    done("in force", args.confirm)
+    let client = client(context);
+    client.post("/v1/set", &Set { change, confirm_seconds }).map_err(failed)?;
+    done("in force", waits(&client, args.confirm)?)
+}
+
+/// How long what was changed stays unless it is confirmed; a change before it may wait still.
+fn waits(client: &Client, confirm: Option<Duration>) -> anyhow::Result<Option<Duration>> {
+    if confirm.is_some() {
+        return Ok(confirm);
+    }
+    let status: Status = client.get("/v1/status").map_err(failed)?;
+    Ok(status.policy.taken_back_in_seconds.map(|left| Duration::from_secs_f64(left.ceil())))
 }
 
 fn done(what: &str, confirm: Option<Duration>) -> Outcome {
@@ -202,7 +220,9 @@ pub fn undo(context: &Context) -> Outcome {
     let stood = linux::stands()? || !keeper.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;
-    keeper.part("set").clear()?;
+    for part in Manager::PARTS {
+        keeper.part(part).clear()?;
+    }
     let groups = Groups::open(&keeper)?.undo();
     for note in plane.notes().into_iter().chain(groups.notes) {
         term::note(&note);
