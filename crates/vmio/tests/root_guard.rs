@@ -43,6 +43,12 @@ impl Bed {
             ip("link set u0 master br0");
             bed.write(POLICY);
             bed.plug("t1");
+            // The kernel tells that a link is up some time after it is.
+            let up = |link: &str| {
+                let output = Command::new("ip").args(["-o", "link", "show", "dev", link]).output().unwrap();
+                String::from_utf8_lossy(&output.stdout).contains("state UP")
+            };
+            until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
             work(&bed);
         };
         if let Err(panic) = thread::scope(|s| s.spawn(run).join()) {
