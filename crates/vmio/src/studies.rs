@@ -32,6 +32,7 @@ pub const ALL: &[(&str, &str)] = &[
     ("hdparm", include_str!("../../../studies/hdparm.toml")),
     ("hdparm-nfs", include_str!("../../../studies/hdparm-nfs.toml")),
     ("page-cache", include_str!("../../../studies/page-cache.toml")),
+    ("page-cache-beside", include_str!("../../../studies/page-cache-beside.toml")),
     ("network-quick", include_str!("../../../studies/network-quick.toml")),
     ("neighbours", include_str!("../../../studies/neighbours.toml")),
     ("network-settings", include_str!("../../../studies/network-settings.toml")),
