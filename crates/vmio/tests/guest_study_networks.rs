@@ -15,7 +15,7 @@ use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use schema::fits;
 use serde_json::Value;
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::{Run, RunState, Sample};
 
 fn measure(bed: &Bed, more: &[&str]) -> Command {
     let mut command = bed.command(&["study", "run"]);
@@ -28,6 +28,14 @@ fn is_whole(run: &Run) {
     let distinct: BTreeSet<_> = run.samples.iter().map(|s| (s.cell.key(), s.round)).collect();
     assert_eq!((run.samples.len(), distinct.len()), (6, 6), "{distinct:?}");
     assert_eq!((&run.state, run.skipped.as_slice()), (&RunState::Done, [].as_slice()));
+    run.samples.iter().for_each(agrees_with_iperf3);
+}
+
+/// What is stored is what iperf3 itself says of its receiver.
+fn agrees_with_iperf3(sample: &Sample) {
+    let own = sample.result.raw["end"]["sum_received"]["bits_per_second"].as_f64().unwrap();
+    assert!(own > 0.0, "{}", sample.cell.key());
+    assert_eq!(sample.result.figure("bandwidth"), Some(own), "{}", sample.cell.key());
 }
 
 /// Interfaces and mounts of the test's own namespaces, which it shares with the program.
