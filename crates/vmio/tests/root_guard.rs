@@ -316,6 +316,58 @@ fn without_room_for_the_ledger_nothing_is_changed() {
     });
 }
 
+/// A guard was killed, and nothing can be written any more: another one takes over what is in force, and undo takes all off,
+/// with a daemon and without one.
+#[test]
+#[ignore = "root"]
+fn on_a_full_disk_limits_are_taken_over_and_taken_off() {
+    Bed::with(|bed| {
+        let state = bed.dir.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let mount = |args: &[&str]| assert!(Command::new("mount").args(args).status().unwrap().success());
+        mount(&["-t", "tmpfs", "-o", "size=64k,mode=700", "none", state.to_str().unwrap()]);
+        // Another's queue and a clsact qdisc of ours are in the ledger, too.
+        let tc = Command::new("tc").args("qdisc add dev u0 root handle 11: bfifo limit 9000".split(' ')).status();
+        assert!(tc.unwrap().success());
+        let before = host();
+        let full = || {
+            let mut fill = fs::File::create(state.join("fill")).unwrap();
+            while std::io::Write::write(&mut fill, &[0; 512]).is_ok() {}
+            assert!(fs::write(state.join("more"), [0; 4096]).is_err());
+        };
+        for has_daemon in [false, true] {
+            let daemon = bed.run_with(&["--takeover"]);
+            let limited = host();
+            assert!(limits());
+            full();
+            assert_eq!(daemon.end(Some(Signal::KILL)).0, None);
+            let daemon = has_daemon.then(|| bed.run_with(&["--takeover"]));
+            assert_eq!(host(), limited);
+            if has_daemon {
+                // What would have to be written down first is refused, and what is in force stays.
+                bed.plug("t2");
+                until("it is told", || bed.status().to_string().contains("No space left"));
+                ip("link del t2");
+                until("it is well again", || bed.status()["trouble"].is_null());
+            }
+            bed.ends(&["guard", "undo"], 0);
+            if let Some(daemon) = daemon {
+                assert_eq!(daemon.end(None).0, Some(0));
+            }
+            assert_eq!(host(), before);
+            // What is struck out is not done again: whoever took the other queue off meanwhile does not get it back.
+            let ledger = fs::read_to_string(state.join("guard/guard.ledger")).unwrap();
+            assert!(ledger.lines().skip(1).all(|line| line.starts_with("{\"no\":")), "{ledger}");
+            bed.ends(&["guard", "undo"], 0);
+            assert_eq!(host(), before);
+            for name in ["fill", "more"] {
+                fs::remove_file(state.join(name)).unwrap();
+            }
+        }
+        assert!(Command::new("umount").arg(&state).status().unwrap().success());
+    });
+}
+
 /// What the kernel tells of changes in this namespace while it runs.
 struct Monitors([Child; 2]);
 
