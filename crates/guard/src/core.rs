@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vmio_model::control::{Allocator, Control, InForce, Seen};
 use vmio_model::policy::Policy;
-use vmio_model::policy::compile::{Refusal, shared_bps};
+use vmio_model::policy::compile::{Abilities, Refusal, shared_bps};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
@@ -157,7 +157,7 @@ impl<P: Plane> Core<P> {
         for pool in &next.pools {
             let same = self.desired.pools.iter().any(|p| p == pool);
             let kept = self.running.get(&pool.key).filter(|_| same).cloned();
-            running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool, self.allocator)));
+            running.insert(pool.key.clone(), kept.unwrap_or_else(|| Running::new(pool, &abilities, self.allocator)));
         }
         if let Err(failed) = put(&mut self.plane, &next, &running) {
             if self.inherited {
@@ -285,10 +285,10 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
 }
 
 impl Running {
-    fn new(pool: &DesiredPool, allocator: Allocator) -> Running {
+    fn new(pool: &DesiredPool, plane: &Abilities, allocator: Allocator) -> Running {
         let packet_bits = PACKET_BYTES * 8;
         let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
-        let (shared, members) = (shared_bps(&pool.pool), pool.pool.members());
+        let (shared, members) = (shared_bps(&pool.pool, plane), pool.pool.members());
         let control = match &pool.compiled.program.program {
             Program::Hierarchy(told) if pool.is_staged() => Control::staged(shared, members, told, packet_bits, apart),
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),

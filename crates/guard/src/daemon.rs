@@ -1,4 +1,4 @@
-//! The thread that keeps a policy in force: the loop, the look once a second whether somebody changed something, and what
+//! The thread that keeps a policy in force: the loop, the look some times a second whether somebody changed something, and what
 //! others ask of it, one thing after the other. Whoever asks waits for the answer; nobody else touches the plane.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -11,8 +11,13 @@ use crate::core::{Core, CoreError, PoolStatus};
 use crate::found::Found;
 use crate::planes::Plane;
 
-/// How often the plane is asked whether somebody may have changed something.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the plane is asked whether somebody may have changed something: what was is put right within a second.
+const LOOK: Duration = Duration::from_millis(400);
+/// What is told again and again is read back no more often than costs so much of a processor's time: so many times what
+/// reading it back took, up to [`AT_LEAST`].
+const TOLD: u32 = 10;
+/// What was told, or failed, is looked at after so long at the latest.
+const AT_LEAST: Duration = Duration::from_secs(1);
 /// How often a loop looks, at least, while nothing passes: what is owed to who begins to send does not wait for it.
 const IDLE: Duration = Duration::from_millis(200);
 /// How long what is in force is believed without being read back, though nobody seems to have changed it.
@@ -219,7 +224,8 @@ impl<P: Plane> Turn<P> {
     fn run(mut self, period: Duration, asked: &Receiver<Asked>) -> Result<(), CoreError> {
         let mut ticked = Instant::now();
         let mut looked = Instant::now();
-        let (mut read_back, mut believed) = (Instant::now(), BELIEVED);
+        let (mut read_back, mut believed, mut rested) = (Instant::now(), BELIEVED, Duration::ZERO);
+        let mut told = false;
         loop {
             let now = Instant::now();
             // Where nothing is left to the loop there are no periods.
@@ -240,13 +246,18 @@ impl<P: Plane> Turn<P> {
             }
             if now.duration_since(looked) >= LOOK {
                 looked = now;
-                if self.core.disturbed() || self.failed.is_some() || now.duration_since(read_back) >= believed {
+                told |= self.core.disturbed();
+                let since = now.duration_since(read_back);
+                let failed = self.failed.is_some() && since >= AT_LEAST;
+                if (told && since >= rested) || failed || since >= believed {
+                    told = false;
                     let began = Instant::now();
                     let done = self.core.reconcile();
                     self.status.put_right += *done.as_ref().unwrap_or(&0) as u64;
                     self.failed = done.err().map(|e| e.to_string());
                     read_back = Instant::now();
                     believed = BELIEVED.max(began.elapsed().saturating_mul(PART));
+                    rested = AT_LEAST.min(began.elapsed().saturating_mul(TOLD));
                 }
             }
             let rest = LOOK.saturating_sub(looked.elapsed());

@@ -56,6 +56,14 @@ impl Keeper {
         Ok(Keeper(Arc::new(Mutex::new(Store::File(Ledger::open(dir, "guard")?)))))
     }
 
+    /// As [`Keeper::open`], for who only undoes: also where a full disk has no room for a first entry.
+    ///
+    /// # Errors
+    /// As [`Keeper::open`].
+    pub fn open_to_undo(dir: &Path) -> Result<Keeper, KeepError> {
+        Ok(Keeper(Arc::new(Mutex::new(Store::File(Ledger::open_to_undo(dir, "guard")?)))))
+    }
+
     /// One that is gone with its process.
     pub fn memory() -> Keeper {
         Keeper(Arc::new(Mutex::new(Store::Memory(1, BTreeMap::new()))))

@@ -137,7 +137,7 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
             assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
             let run = flooded(&mut core, &bed);
             let pool = core.desired().pools[0].pool.clone();
-            let (shared, members) = (shared_bps(&pool), pool.members());
+            let (shared, members) = (shared_bps(&pool, &Abilities::HTB), pool.members());
             // The loop alone, with the counters that the plane gave.
             let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
             let mut alone = Control::of_limits(shared, members.clone(), allocator, 1514 * 8).ranked_without(&apart);

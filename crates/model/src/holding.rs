@@ -22,8 +22,6 @@ pub enum Waits {
     Held,
     /// In a queue on the host.
     Queued,
-    /// Nowhere: it is dropped on the host before the queue.
-    Dropped,
     /// In the network card.
     Nic,
     /// Nothing limits it.
@@ -36,7 +34,6 @@ impl Waits {
         match self {
             Waits::Held => "held",
             Waits::Queued => "queued",
-            Waits::Dropped => "dropped",
             Waits::Nic => "nic",
             Waits::None => "none",
         }
@@ -185,11 +182,19 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
             Some(Queue::Uplink),
             "what card the guest sees could not be read, so its tap's send buffer is left alone",
         ),
-        _ => Holding::new(
-            Waits::Queued,
-            Some(Queue::Uplink),
-            "what its programs send is charged to their sockets: they wait (TCP), or their excess fills the queue (UDP)",
-        ),
+        _ => {
+            let reason = match way.keeps_charge() {
+                // The same place that takes a tap's packets off its account takes a socket's.
+                Some(false) => {
+                    "the firewall or a route on the way takes packets off its programs' sockets' account: their excess fills \
+                     the queue, which drops"
+                }
+                Some(true) | None => {
+                    "what its programs send is charged to their sockets: they wait, or what does not wait (UDP) fills the queue"
+                }
+            };
+            Holding::new(Waits::Queued, Some(Queue::Uplink), reason)
+        }
     }
 }
 

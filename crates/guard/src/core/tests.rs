@@ -233,7 +233,7 @@ fn recorded_counters_replayed_give_the_same_limits() {
     for allocator in [Allocator::Exact, Allocator::Dba(Measures::Passed), Allocator::Dba(Measures::Offered)] {
         let mut core = by(allocator, vec![tap(1), web1()]);
         let pool = core.desired().pools.iter().find(|p| p.key == tx()).unwrap().clone();
-        let mut alone = Running::new(&pool, allocator);
+        let mut alone = Running::new(&pool, &Abilities::HTB, allocator);
         alone.look(passed(&[0; 4]));
         core.tick(PERIOD).unwrap();
         let mut recorded = passed(&[0; 4]);

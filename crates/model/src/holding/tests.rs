@@ -40,6 +40,11 @@ fn what_a_guest_sends_waits_by_card_connection_and_way() {
         assert_eq!(got.send_buffer_bytes.is_some(), waits == Waits::Held, "{model} {backend}");
         assert!(!got.reason.is_empty());
     }
+    // Who waits where a socket is full does so only while its packets are on the socket's account.
+    for (way, word) in [(OPEN, "they wait"), (FIREWALL, "drops"), (ROUTED, "drops")] {
+        let got = sent("veth", "veth", way);
+        assert!(got.waits == Waits::Queued && got.reason.contains(word), "{way:?}: {}", got.reason);
+    }
 }
 
 #[test]

@@ -31,6 +31,9 @@ const PRIORITIES: usize = 8;
 /// sender's TCP is told of a loss by others than us. In percent.
 pub const RECEIVE_PERCENT: u64 = 95;
 
+/// A full Ethernet frame as the kernel counts it (header and payload), in bytes.
+const FULL_FRAME: u32 = 1514;
+
 /// Weights of one priority further apart than this are held as if they were not: a quantum is what a member may
 /// send while all others wait.
 pub const WEIGHTS: u32 = 256;
@@ -154,15 +157,27 @@ pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
     hierarchy
 }
 
-/// What the pool's members share, in bit/s: the capacity, of which a receiving pool leaves a part free.
-pub fn shared_bps(pool: &Pool) -> u64 {
+/// What the pool's members share, in bit/s: the capacity, of which a receiving pool leaves a part free, and a sending one
+/// what [`unframed_bps`] says.
+pub fn shared_bps(pool: &Pool, plane: &Abilities) -> u64 {
     match pool.direction {
-        Direction::GuestTx => pool.capacity,
+        Direction::GuestTx => pool.capacity.saturating_sub(unframed_bps(pool, plane)).max(1),
         Direction::GuestRx => {
             let part = u128::from(pool.capacity) * u128::from(RECEIVE_PERCENT) / 100;
             u64::try_from(part).unwrap_or(pool.capacity).max(1)
         }
     }
+}
+
+/// What the wire may carry beyond what a plane counts, in bit/s: a packet that is cut into segments behind the queues counts
+/// one frame's framing, so that of full frames each but the first takes that much more.
+fn unframed_bps(pool: &Pool, plane: &Abilities) -> u64 {
+    if pool.direction != Direction::GuestTx || plane.packet_bytes < 2 * FULL_FRAME {
+        return 0;
+    }
+    let more = u128::from(pool.framing.overhead_bytes);
+    let part = (u128::from(pool.capacity) * more).div_ceil(u128::from(FULL_FRAME) + more);
+    u64::try_from(part).unwrap_or(pool.capacity)
 }
 
 struct Compiler<'a> {
@@ -200,7 +215,7 @@ fn own(members: &[Member], shared: u64, plane: &Abilities) -> Vec<u64> {
 
 impl<'a> Compiler<'a> {
     fn new(pool: &'a Pool, plane: &'a Abilities) -> Compiler<'a> {
-        let (members, shared) = (pool.members(), shared_bps(pool));
+        let (members, shared) = (pool.members(), shared_bps(pool, plane));
         let mut weights = [None; PRIORITIES];
         for member in &members {
             let weight = member.weight.max(1);
@@ -337,15 +352,30 @@ impl<'a> Compiler<'a> {
                 ));
             }
         }
+        let unframed = unframed_bps(self.pool, self.plane);
+        if unframed > 0 {
+            notes.push(format!(
+                "{at}: {} of {} are shared: a packet that is cut into segments behind the queues counts the framing of \
+                 one frame, and that of the others, {} bytes each, is left free",
+                show_rate(self.shared),
+                show_rate(self.pool.capacity),
+                self.pool.framing.overhead_bytes
+            ));
+        }
+        if minima > u128::from(self.shared) {
+            let minima = show_rate(u64::try_from(minima).unwrap_or(u64::MAX));
+            let why = match self.pool.direction {
+                Direction::GuestTx => "the rest is left free for framing".to_owned(),
+                Direction::GuestRx => {
+                    format!("{RECEIVE_PERCENT} % of the capacity, so that the queue stands on this host")
+                }
+            };
+            notes.push(format!(
+                "{at}: minima of {minima} are more than the {} that are shared ({why})",
+                show_rate(self.shared)
+            ));
+        }
         if self.pool.direction == Direction::GuestRx {
-            if minima > u128::from(self.shared) {
-                let minima = show_rate(u64::try_from(minima).unwrap_or(u64::MAX));
-                notes.push(format!(
-                    "{at}: minima of {minima} are more than the {} that are shared ({RECEIVE_PERCENT} % of the \
-                     capacity, so that the queue stands on this host)",
-                    show_rate(self.shared)
-                ));
-            }
             if self.named(|m| m.min > 0).iter().any(|name| name != super::HOST) {
                 notes.push(format!(
                     "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link \

@@ -5,14 +5,20 @@
 //! Beside it `<name>.lock` is locked (flock(2)) by the one that may write. A line is written before the change that it
 //! speaks of; nothing is forced to the disk, since what it speaks of is the running kernel's and gone after a reboot:
 //! lines of another boot are dropped. Only what this user alone can have written is obeyed.
+//!
+//! **A full disk** keeps nobody from undoing: what cannot be written anew is gone on with as it is, and where a line
+//! `{"undone":3}` finds no room, the line that it speaks of is struck out in its place, by one byte: `{"no":3,"what":{..}}`.
+//! Only what is to be done finds no room, and is not done.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +34,9 @@ const VERSION: u32 = 1;
 const LOCK_LIMIT: Duration = Duration::from_millis(500);
 /// Lines that speak of nothing in force any more, before the file is written anew.
 const STALE: usize = 4096;
+/// How a line begins that says what is done, and one that says what is no more.
+const DO: &[u8] = b"{\"do\":";
+const NO: &[u8] = b"{\"no\":";
 
 /// Names an entry within its ledger.
 pub type EntryId = u64;
@@ -43,7 +52,13 @@ pub struct Ledger<T> {
     _lock: File,
     next: EntryId,
     live: BTreeMap<EntryId, T>,
+    /// Where in the file the line of each begins.
+    places: BTreeMap<EntryId, u64>,
+    /// Why the file has no head of this boot, so that nothing may be written behind what is in it.
+    headless: Option<io::Error>,
+    /// Lines in the file, and with how many it is written anew.
     lines: usize,
+    most: usize,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -63,16 +78,33 @@ enum Line<T> {
     Undone {
         undone: EntryId,
     },
+    /// As a line of the first kind becomes where there is no room for one of the second.
+    No {
+        #[serde(rename = "no")]
+        _struck: EntryId,
+    },
 }
 
 impl<T: Serialize + DeserializeOwned> Ledger<T> {
     /// Opens `<dir>/<name>.ledger`, with what earlier owners of this boot have left in force; makes `dir` (mode 0700) and
-    /// the file where they are missing.
+    /// the file where they are missing. A file of this boot is opened on a full disk, too.
     ///
     /// # Errors
-    /// [`Error::Journal`] when another process has it open, or a line makes no sense; [`Error::Untrusted`] where
-    /// somebody else could have written it.
+    /// [`Error::Journal`] when another process has it open, a line makes no sense, or nothing can be written;
+    /// [`Error::Untrusted`] where somebody else could have written it.
     pub fn open(dir: &Path, name: &str) -> Result<Self> {
+        let ledger = Self::open_to_undo(dir, name)?;
+        match &ledger.headless {
+            Some(why) => Err(ledger.cannot_begin(why)),
+            None => Ok(ledger),
+        }
+    }
+
+    /// As [`Ledger::open`], for who only strikes out: also where a full disk has no room for a first line.
+    ///
+    /// # Errors
+    /// As [`Ledger::open`], but for that.
+    pub fn open_to_undo(dir: &Path, name: &str) -> Result<Self> {
         private_dir(dir)?;
         let home = Home::open(dir)?;
         let path = home.path.join(format!("{name}.ledger"));
@@ -91,7 +123,8 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
             lock.set_len(0)?;
             writeln!(lock, "{}", std::process::id())
         };
-        say(&mut lock).map_err(|e| fail(format!("cannot write its lock: {e}")))?;
+        // For whoever is refused, and wants to know by whom; a full disk has no room for it.
+        let _ = say(&mut lock);
         let name = OsString::from(format!("{name}.ledger"));
         let mut file = match home.file(&name, true).map_err(|e| fail(e.to_string()))? {
             Ok(file) => file,
@@ -99,10 +132,19 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         };
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        let live = read(&text).map_err(fail)?;
+        let Found { ours, live, places, lines, whole } = read(&text).map_err(fail)?;
         let next = live.last_key_value().map_or(1, |(id, _)| id + 1);
-        let mut ledger = Self { path, home, name, file, _lock: lock, next, live, lines: 0 };
-        ledger.write_anew()?;
+        let (headless, most) = (None, 0);
+        let mut ledger = Self { path, home, name, file, _lock: lock, next, live, places, headless, lines, most };
+        if let Err(e) = ledger.write_anew() {
+            // What is there is gone on with; where it is another boot's, nothing is in force, and the first record tries again.
+            if !ours {
+                ledger.headless = Some(e);
+            } else if whole < text.len() {
+                // Half a line would spoil the next one.
+                ledger.file.set_len(whole as u64).map_err(|_| ledger.fail(e.to_string()))?;
+            }
+        }
         Ok(ledger)
     }
 
@@ -121,12 +163,16 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
     /// # Errors
     /// When the line cannot be written; then it must not be done.
     pub fn record(&mut self, what: T) -> Result<EntryId> {
+        if self.headless.is_some() {
+            self.write_anew().map_err(|e| self.cannot_begin(&e))?;
+        }
         let id = self.next;
         let line = Line::Do { id, what };
-        self.line(&line)?;
+        let place = self.line(&line)?;
         self.next += 1;
         if let Line::Do { what, .. } = line {
             self.live.insert(id, what);
+            self.places.insert(id, place);
         }
         Ok(id)
     }
@@ -134,42 +180,73 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
     /// Strikes out what has been undone. One that is not there is as good.
     ///
     /// # Errors
-    /// When the line cannot be written; the entry stays, and undoing it twice must do no harm.
+    /// When neither a line more can be written nor the entry's own be changed; the entry stays, and undoing it twice must
+    /// do no harm.
     pub fn strike(&mut self, id: EntryId) -> Result<()> {
         if !self.live.contains_key(&id) {
             return Ok(());
         }
-        self.line(&Line::<T>::Undone { undone: id })?;
+        if let Err(full) = self.line(&Line::<T>::Undone { undone: id }) {
+            self.strike_in_place(id).map_err(|_| full)?;
+        }
         self.live.remove(&id);
-        if self.lines > self.live.len() + STALE {
-            self.write_anew()?;
+        self.places.remove(&id);
+        if self.lines > self.live.len() + self.most.max(STALE) && self.write_anew().is_err() {
+            // It stays as it is, until there are as many more.
+            self.most = self.lines + STALE;
         }
         Ok(())
     }
 
-    fn line(&mut self, line: &Line<T>) -> Result<()> {
-        write_line(&mut self.file, line)
-            .map_err(|e| self.fail(format!("cannot write it down: {e}; nothing was done")))?;
+    /// Where the line begins.
+    fn line(&mut self, line: &Line<T>) -> Result<u64> {
+        let written = self.file.metadata().and_then(|file| write_line(&mut self.file, line).map(|()| file.len()));
+        let place = written.map_err(|e| self.fail(format!("cannot write it down: {e}; nothing was done")))?;
         self.lines += 1;
-        Ok(())
+        Ok(place)
+    }
+
+    /// In the place of its own line, which needs no room: one byte, so that whoever is killed leaves the one or the other.
+    fn strike_in_place(&self, id: EntryId) -> io::Result<()> {
+        let place = self.places.get(&id).copied().ok_or(io::ErrorKind::NotFound)?;
+        let file = self.home.file(&self.name, false)?.map_err(io::Error::other)?;
+        // What is appended to cannot be written to elsewhere (pwrite(2), BUGS).
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::APPEND)?;
+        let mut there = [0; DO.len()];
+        file.read_exact_at(&mut there, place)?;
+        let at = DO.iter().zip(NO).position(|(before, after)| before != after).unwrap_or_default();
+        if there != DO {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // "do" and "no" have the second letter in common.
+        file.write_all_at(&NO[at..=at], place + at as u64)
     }
 
     /// With the lines alone that speak of what is in force: beside the old one, then in its place at once.
-    fn write_anew(&mut self) -> Result<()> {
+    fn write_anew(&mut self) -> io::Result<()> {
         let fresh = OsString::from("fresh.tmp");
-        let written = || -> io::Result<File> {
+        let written = || -> io::Result<(File, BTreeMap<EntryId, u64>)> {
             let mut file = self.home.file(&fresh, true)?.map_err(io::Error::other)?;
             file.set_len(0)?;
             write_line(&mut file, &Head { vmio_ledger: VERSION, boot_id: machine::boot_id() })?;
+            let mut places = BTreeMap::new();
             for (id, what) in &self.live {
+                places.insert(*id, file.metadata()?.len());
                 write_line(&mut file, &Line::Do { id: *id, what })?;
             }
             fs::rename(self.home.path.join(&fresh), self.home.path.join(&self.name))?;
-            Ok(file)
+            Ok((file, places))
         };
-        self.file = written().map_err(|e| self.fail(format!("cannot be written anew: {e}")))?;
-        self.lines = self.live.len();
+        let (file, places) = written().inspect_err(|_| {
+            // What was written of it takes room that others need now.
+            let _ = fs::remove_file(self.home.path.join(&fresh));
+        })?;
+        (self.file, self.places, self.headless, self.lines, self.most) = (file, places, None, self.live.len(), 0);
         Ok(())
+    }
+
+    fn cannot_begin(&self, why: &io::Error) -> Error {
+        self.fail(format!("cannot be written anew: {why}; nothing was done"))
     }
 
     fn fail(&self, reason: String) -> Error {
@@ -185,27 +262,50 @@ fn planted(path: &Path, why: &str) -> Error {
     }
 }
 
+/// What a file says.
+struct Found<T> {
+    /// Whether it is of this boot.
+    ours: bool,
+    live: BTreeMap<EntryId, T>,
+    /// Where the line of each begins.
+    places: BTreeMap<EntryId, u64>,
+    lines: usize,
+    /// Bytes of whole lines.
+    whole: usize,
+}
+
 /// Entries in force. Of another boot there are none; a last line without an end was never finished.
-fn read<T: DeserializeOwned>(text: &[u8]) -> std::result::Result<BTreeMap<EntryId, T>, String> {
-    let mut live = BTreeMap::new();
+fn read<T: DeserializeOwned>(text: &[u8]) -> std::result::Result<Found<T>, String> {
     let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
-    let lines = String::from_utf8_lossy(&text[..whole]);
-    let mut lines = lines.lines().enumerate();
-    let Some((_, head)) = lines.next() else { return Ok(live) };
-    let head: Head = serde_json::from_str(head).map_err(|e| nonsense(1, &e))?;
+    let (live, places) = Default::default();
+    let mut found = Found { ours: false, live, places, lines: 0, whole };
+    let mut lines = text[..whole].split_inclusive(|b| *b == b'\n').enumerate();
+    let Some((_, head)) = lines.next() else { return Ok(found) };
+    let mut place = head.len() as u64;
+    let head: Head = serde_json::from_slice(head).map_err(|e| nonsense(1, &e))?;
     if head.vmio_ledger != VERSION {
         return Err(format!("version {} is not known; use the vmio that wrote it", head.vmio_ledger));
     }
     if head.boot_id != machine::boot_id() {
-        return Ok(live);
+        return Ok(found);
     }
+    found.ours = true;
     for (number, line) in lines {
-        match serde_json::from_str(line).map_err(|e| nonsense(number + 1, &e))? {
-            Line::Do { id, what } => live.insert(id, what),
-            Line::Undone { undone } => live.remove(&undone),
-        };
+        match serde_json::from_slice(line).map_err(|e| nonsense(number + 1, &e))? {
+            Line::Do { id, what } => {
+                found.live.insert(id, what);
+                found.places.insert(id, place);
+            }
+            Line::Undone { undone } => {
+                found.live.remove(&undone);
+                found.places.remove(&undone);
+            }
+            Line::No { .. } => {}
+        }
+        place += line.len() as u64;
+        found.lines += 1;
     }
-    Ok(live)
+    Ok(found)
 }
 
 fn nonsense(line: usize, error: &serde_json::Error) -> String {
@@ -272,6 +372,58 @@ mod tests {
         let path = open(dir.path()).path().to_owned();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(matches!(Ledger::<String>::open(dir.path(), "guard"), Err(Error::Untrusted { .. })));
+    }
+
+    /// A full disk, for a ledger: no other file can be written, and nothing more into its own. (The root test has one.)
+    fn fill(ledger: &mut Ledger<String>) {
+        fs::create_dir_all(ledger.home.path.join("fresh.tmp")).unwrap();
+        ledger.file = File::open(&ledger.path).unwrap();
+    }
+
+    #[test]
+    fn on_a_full_disk_all_can_be_undone_and_nothing_be_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut first = open(dir.path());
+        let ids: Vec<EntryId> = ["a", "b", "c"].iter().map(|w| first.record((*w).to_owned()).unwrap()).collect();
+        fill(&mut first);
+        assert!(first.record("d".into()).is_err());
+        first.strike(ids[0]).unwrap();
+        drop(first);
+        // The next owner reads that from the file as it was, with half a line that a fuller disk has left.
+        let path = dir.path().join("guard.ledger");
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("{\"no\":1,\"what\":\"a\"}\n{\"do\":2,"), "{text}");
+        fs::write(&path, format!("{text}{{\"undone\":")).unwrap();
+        let mut second = open(dir.path());
+        assert_eq!((whats(&second), fs::read_to_string(&path).unwrap()), (vec!["b", "c"], text));
+        fill(&mut second);
+        second.strike(ids[1]).unwrap();
+        second.strike(ids[1]).unwrap();
+        drop(second);
+        // There is room again, first for a line, then for a file.
+        let mut third = open(dir.path());
+        assert_eq!(whats(&third), ["c"]);
+        third.record("e".into()).unwrap();
+        drop(third);
+        fs::remove_dir(dir.path().join("fresh.tmp")).unwrap();
+        assert_eq!(whats(&open(dir.path())), ["c", "e"]);
+        assert!(!fs::read_to_string(&path).unwrap().contains("no"));
+    }
+
+    #[test]
+    fn without_room_for_a_first_line_there_is_nothing_to_undo_and_nothing_is_done() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("fresh.tmp")).unwrap();
+        let refused = Ledger::<String>::open(dir.path(), "guard").unwrap_err().to_string();
+        assert!(refused.contains("cannot be written anew") && refused.contains("nothing was done"), "{refused}");
+        let mut ledger: Ledger<String> = Ledger::open_to_undo(dir.path(), "guard").unwrap();
+        assert_eq!(whats(&ledger), [""; 0]);
+        ledger.strike(1).unwrap();
+        assert!(ledger.record("a".into()).is_err());
+        fs::remove_dir(dir.path().join("fresh.tmp")).unwrap();
+        ledger.record("a".into()).unwrap();
+        drop(ledger);
+        assert_eq!(whats(&open(dir.path())), ["a"]);
     }
 
     #[test]

@@ -216,7 +216,7 @@ pub fn undo(context: &Context) -> Outcome {
         let failure = Failure::new(Exit::Precondition, "no guard runs; its limits are taken off as root");
         return Err(failure.help("run it as root").into());
     }
-    let keeper = Keeper::open(&run::state(context)?)?;
+    let keeper = Keeper::open_to_undo(&run::state(context)?)?;
     let stood = linux::stands()? || !keeper.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;
