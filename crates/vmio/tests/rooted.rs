@@ -11,6 +11,7 @@ mod root_device;
 mod root_experiment;
 mod root_faults;
 mod root_guard;
+mod root_guard_breach;
 mod root_guard_churn;
 mod root_hostile_place;
 mod root_package;
