@@ -13,6 +13,7 @@ mod root_faults;
 mod root_guard;
 mod root_guard_breach;
 mod root_guard_churn;
+mod root_guard_guests;
 mod root_hostile_place;
 mod root_package;
 mod root_places;
