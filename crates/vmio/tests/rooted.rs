@@ -5,12 +5,14 @@
 #[path = "common/machine.rs"]
 mod help;
 
+mod root_alerts;
 mod root_budget;
 mod root_container;
 mod root_device;
 mod root_experiment;
 mod root_faults;
 mod root_guard;
+mod root_guard_asked;
 mod root_guard_breach;
 mod root_guard_churn;
 mod root_guard_guests;
