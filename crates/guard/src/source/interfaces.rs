@@ -166,7 +166,7 @@ class = \"gold\"
             };
             let (source, target) = (web1(100, "vnet0"), web1(200, "vnet3"));
             let both = [("vnet0".to_owned(), vec![100]), ("vnet3".to_owned(), vec![200])];
-            assert_eq!(gold(&there(&[source.clone()])), both[..1]);
+            assert_eq!(gold(&there(std::slice::from_ref(&source))), both[..1]);
             assert_eq!(gold(&there(&[source.clone(), target.clone()])), both, "{matched}");
             assert_eq!(gold(&there(&[target.clone(), source])), both, "in whichever order they are found");
             assert_eq!(gold(&there(&[target])), both[1..]);
