@@ -2,226 +2,27 @@
 //! test in a network namespace of its own, which goes with the thread that made it.
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::help::bed::{self, Companion};
+pub use crate::help::guarded::{Bed, POLICY, host, limits};
+use crate::help::guarded::{ip, pinned, until};
 use crate::help::schema::fits;
-
-pub const POLICY: &str = r#"[uplink.u0]
-capacity = "100Mbit"
-[class.gold]
-min = "40Mbit"
-[[interface]]
-match = { name = "t*" }
-class = "gold"
-rx_class = "gold"
-"#;
-
-pub struct Bed {
-    dir: tempfile::TempDir,
-}
-
-impl Bed {
-    /// Runs this with a bed, in a network namespace of its own.
-    pub fn with(work: impl FnOnce(&Bed) + Send) {
-        let run = || {
-            // SAFETY: a network namespace alone: no memory, descriptors or file system is unshared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-            let bed = Bed { dir: tempfile::tempdir().unwrap() };
-            ip("link add br0 type bridge");
-            ip("link add u0 type veth peer name u1");
-            for link in ["br0", "u0", "u1"] {
-                ip(&format!("link set {link} up"));
-            }
-            ip("link set u0 master br0");
-            bed.write(POLICY);
-            bed.plug("t1");
-            // The kernel tells that a link is up some time after it is.
-            let up = |link: &str| {
-                let output = Command::new("ip").args(["-o", "link", "show", "dev", link]).output().unwrap();
-                String::from_utf8_lossy(&output.stdout).contains("state UP")
-            };
-            until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
-            work(&bed);
-        };
-        if let Err(panic) = thread::scope(|s| s.spawn(run).join()) {
-            std::panic::resume_unwind(panic);
-        }
-    }
-
-    /// What the guard keeps outside of the network: its pins, and what its ledger has in force.
-    pub fn kept(&self) -> Vec<String> {
-        let namespace = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
-        let pins = fs::read_dir(format!("/sys/fs/bpf/vmio/{namespace}")).into_iter().flatten();
-        let pins = pins.map(|pin| pin.unwrap().path().display().to_string());
-        let ledger = fs::read_to_string(self.dir.path().join("state/guard/guard.ledger")).unwrap_or_default();
-        let mut live = BTreeMap::new();
-        for line in ledger.lines().skip(1) {
-            let line: Value = serde_json::from_str(line).unwrap();
-            match line["do"].as_u64() {
-                Some(id) => drop(live.insert(id, line["what"].to_string())),
-                None => drop(line["undone"].as_u64().and_then(|id| live.remove(&id))),
-            }
-        }
-        pins.chain(live.into_values()).collect()
-    }
-
-    fn plug(&self, name: &str) {
-        ip(&format!("link add {name} type veth peer name p-{name}"));
-        ip(&format!("link set {name} master br0 up"));
-    }
-
-    fn policy(&self) -> PathBuf {
-        self.dir.path().join("guard.toml")
-    }
-
-    pub fn write(&self, text: &str) {
-        fs::write(self.policy(), text).unwrap();
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
-        command.env("VMIO_STATE", self.dir.path().join("state")).args(args);
-        command
-    }
-
-    pub fn vmio(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    pub fn ends(&self, args: &[&str], code: i32) -> (String, String) {
-        let output = self.vmio(args);
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {out}\n{err}");
-        (out, err)
-    }
-
-    fn status(&self) -> Value {
-        let (out, _) = self.ends(&["guard", "status", "--json"], 0);
-        fits("guard-status", &out);
-        serde_json::from_str(&out).unwrap()
-    }
-
-    /// Members of what guests send, with their minima in Mbit/s.
-    pub fn members(&self) -> Vec<(String, u64)> {
-        let status = self.status();
-        let members = status["pools"][0]["members"].as_array().unwrap().clone();
-        let min = |m: &Value| m["min_effective_bps"].as_u64().unwrap() / 1_000_000;
-        members.iter().map(|m| (m["name"].as_str().unwrap().to_owned(), min(m))).collect()
-    }
-
-    pub fn run(&self) -> Daemon {
-        self.run_with(&[])
-    }
-
-    fn run_with(&self, args: &[&str]) -> Daemon {
-        let mut daemon = self.start(args);
-        let answers = || self.vmio(&["guard", "status"]).status.success();
-        until("the daemon answers or has ended", || answers() || daemon.has_ended());
-        if daemon.has_ended() {
-            panic!("it ended by itself: {:?}", daemon.end(None));
-        }
-        daemon
-    }
-
-    /// Does not wait for it.
-    pub fn start(&self, args: &[&str]) -> Daemon {
-        let policy = self.policy();
-        let mut command = self.command(&["guard", "run", "--config", policy.to_str().unwrap()]);
-        let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Daemon(Some(command.spawn().unwrap()))
-    }
-}
-
-/// Ended with the test, whatever becomes of that.
-pub struct Daemon(Option<Child>);
-
-impl Daemon {
-    fn has_ended(&mut self) -> bool {
-        self.0.as_mut().is_some_and(|child| child.try_wait().unwrap().is_some())
-    }
-
-    /// Its exit code, and what it said.
-    pub fn end(self, signal: Option<Signal>) -> (Option<i32>, String) {
-        let (code, _, said) = self.end_with(signal);
-        (code, said)
-    }
-
-    /// And what it printed before.
-    fn end_with(mut self, signal: Option<Signal>) -> (Option<i32>, String, String) {
-        let child = self.0.take().unwrap();
-        if let Some(signal) = signal {
-            kill_process(Pid::from_child(&child), signal).unwrap();
-        }
-        let output = child.wait_with_output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output().unwrap();
-    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// All queues, filters and interfaces of the namespace, counters apart.
-pub fn host() -> String {
-    let said = |program: &str, args: &[&str]| {
-        let output = Command::new(program).args(args).output().unwrap();
-        assert!(output.status.success(), "{program} {args:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let links = said("ip", &["-o", "link"]);
-    let mut all = said("tc", &["qdisc"]) + &said("tc", &["class", "show", "dev", "u0"]) + &links;
-    for link in links.lines().filter_map(|line| line.split([':', '@']).nth(1)) {
-        for hook in ["ingress", "egress"] {
-            // It may be gone since it was listed.
-            let output = Command::new("tc").args(["filter", "show", "dev", link.trim(), hook]).output().unwrap();
-            all += &String::from_utf8_lossy(&output.stdout);
-        }
-    }
-    all
-}
-
-fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < end, "{what}: not within 30 s");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// By the queues alone: of interfaces that come and go meanwhile nothing more can be asked.
-pub fn limits() -> bool {
-    let output = Command::new("tc").arg("qdisc").output().unwrap();
-    assert!(output.status.success());
-    String::from_utf8(output.stdout).unwrap().contains("htb 7a00: dev u0")
-}
 
 #[test]
 #[ignore = "root"]
 fn a_policy_is_in_force_changed_and_taken_off() {
-    Bed::with(|bed| {
+    Bed::with_bpffs(|bed| {
         let before = host();
+        let (none, kernels) = pinned();
+        assert_eq!(none, 0);
         let (_, err) = bed.ends(&["guard", "status"], 3);
         assert!(err.contains("no guard runs here") && err.contains("vmio guard run"), "{err}");
         let (out, _) = bed.ends(&["guard", "run", "--dry-run", "--config", bed.policy().to_str().unwrap()], 0);
@@ -229,6 +30,10 @@ fn a_policy_is_in_force_changed_and_taken_off() {
 
         let daemon = bed.run();
         assert!(limits());
+        // At the guest's interface and at both hooks of the uplink; where the kernel has no TCX, none.
+        let (programs, pins) = pinned();
+        let pins = pins - kernels;
+        assert!(programs == 0 || (programs == 3 && pins > programs), "{programs} programs, {pins} pins");
         let named =
             |all: &[(&str, u64)]| -> Vec<(String, u64)> { all.iter().map(|(n, m)| ((*n).into(), *m)).collect() };
         assert_eq!(bed.members(), named(&[("host", 2), ("t1", 40), ("default", 0)]));
@@ -267,18 +72,46 @@ fn a_policy_is_in_force_changed_and_taken_off() {
     });
 }
 
+/// A run of the bed's that is killed while a container of its works; where its journal lies.
+fn killed_run(bed: &Bed) -> PathBuf {
+    let whole = fs::read_to_string(bed::fixture("container.toml")).unwrap();
+    let (head, cell) = (whole.split("[[").next().unwrap(), whole.split("[[cell]]").nth(1).unwrap());
+    // Without a disk, and for longer than this takes.
+    let head = head.replace("[size]\ntarget_mib = 512\n", "").replace("max_gib_written = 50.0\n", "");
+    let study = bed.dir.path().join("killed.toml");
+    fs::write(&study, format!("{head}[[cell]]{}", cell.replace("seconds = 1.0", "seconds = 60.0"))).unwrap();
+    let (state, place) = (bed.dir.path().join("state"), study.to_str().unwrap());
+    let mut command = bed.command(&["study", "run", place, "--yes", "--no-gentle"]);
+    let run = Companion::start(command.stderr(Stdio::null()));
+    until("its container is there", || fs::exists(state.join("run/container-0")).unwrap());
+    // SIGKILL.
+    drop(run);
+    let journals = state.join("journals");
+    let left = vmio_node::leftovers(&journals);
+    assert!(left.iter().any(|l| l.contains("of a dead owner")), "{left:?}");
+    let journal = fs::read_dir(&journals).unwrap().map(|e| fs::read_to_string(e.unwrap().path()).unwrap());
+    assert!(journal.collect::<String>().contains("cgroup"), "it has made a control group");
+    journals
+}
+
 #[test]
 #[ignore = "root"]
 fn limits_outlive_a_daemon_that_is_killed_and_what_cleans_up_after_runs() {
-    Bed::with(|bed| {
+    Bed::with_bpffs(|bed| {
         let before = host();
         let daemon = bed.run();
         bed.ends(&["guard", "set", "class", "gold", "--min", "25Mbit"], 0);
         let limited = host();
+        assert!(limited != before && limits());
         assert_eq!(daemon.end(Some(Signal::KILL)).0, None);
-        // Every start of a run looks for what killed ones left.
-        let left = vmio_node::recover(&bed.dir.path().join("state/journals"));
-        assert!(left.failed.is_empty(), "{left:?}");
+        assert_eq!(host(), limited);
+        // In the same state directory a run is killed in its middle, and the next one cleans up after it.
+        let journals = killed_run(bed);
+        assert_eq!(host(), limited);
+        let containers = ["tax", "--quick", "--guests", "container", "--only", "cpu"];
+        let (_, said) = bed.ends(&[&containers[..], &["--yes", "--no-gentle", "--minutes", "0.1"]].concat(), 0);
+        assert!(said.contains("cleaned up after a killed run: control group"), "{said}");
+        assert_eq!(vmio_node::leftovers(&journals), [""; 0]);
         assert_eq!(host(), limited);
         bed.ends(&["guard", "status"], 3);
 
@@ -298,13 +131,13 @@ fn limits_outlive_a_daemon_that_is_killed_and_what_cleans_up_after_runs() {
 #[test]
 #[ignore = "root"]
 fn a_queue_that_somebody_deletes_is_put_back() {
-    Bed::with(|bed| {
+    Bed::with_bpffs(|bed| {
         let daemon = bed.run();
         let output = Command::new("tc").args(["qdisc", "del", "dev", "u0", "root"]).output().unwrap();
         assert!(output.status.success());
         assert!(!limits());
-        // Within a second is promised; a busy machine may take as long again to run the daemon and this test.
-        let end = Instant::now() + Duration::from_secs(2);
+        // Within a second is promised; a busy machine may take longer to run the daemon and this test.
+        let end = Instant::now() + Duration::from_secs(5);
         until("it is put back", limits);
         assert!(Instant::now() < end, "put back too late");
         until("it is counted", || bed.status()["loop"]["put_right_total"].as_u64().unwrap() > 0);

@@ -9,10 +9,51 @@ use std::process::Command;
 /// In the copy: from the package alone.
 const INSIDE: &str = r#"
 unset VMIO_STATE
+for tool in $TOOLS; do
+  ! command -v "$tool" || { echo "$tool is still there"; exit 1; }
+done
+for headers in stdio.h libelf.h zlib.h linux/bpf.h bpf/libbpf.h; do
+  [ ! -e "/usr/include/$headers" ]
+done
+[ ! -e "$SOURCES/Cargo.toml" ]
 dpkg -i /tmp/vmio.deb
 getent group vmio
 vmio --version
-dpkg -L vmio | grep man1/vmio-guard-run
+# What is to be in it, and what is in it, are the same; of each verb there is a manual page, as the program itself writes them.
+vmio man /tmp/man > /tmp/man.said
+{
+  printf '%s\n' /usr/bin/vmio /lib/systemd/system/vmio-guard.service
+  printf '/usr/lib/vmio/%s\n' vmio-agent vmio-cpu vmio-udp
+  printf '/usr/share/doc/vmio/%s\n' README.md changelog.gz copyright examples/guard.toml \
+    monitoring/{README.md,prometheus.yml,vmio-guard.grafana.json,vmio-guard.rules.yml}
+  printf '/usr/share/%s\n' bash-completion/completions/vmio zsh/vendor-completions/_vmio fish/vendor_completions.d/vmio.fish
+  for page in /tmp/man/*.1; do echo "/usr/share/man/man1/${page##*/}.gz"; done
+} | sort > /tmp/wanted
+dpkg -L vmio | while read -r path; do [ -d "$path" ] || echo "$path"; done | sort > /tmp/there
+diff /tmp/wanted /tmp/there
+for page in vmio vmio-guard-{run,status,apply,set,confirm,undo,check,plan,simulate} vmio-{tax,scan,top,doctor}; do
+  zcat "/usr/share/man/man1/$page.1.gz" | diff - "/tmp/man/$page.1"
+done
+[ -d /etc/vmio/guard.d ]
+diff <(zcat /usr/share/doc/vmio/changelog.gz | head -1) <(echo '# Changelog')
+bash -n /usr/share/bash-completion/completions/vmio
+# The libraries that the program is linked with are those of the packages that it depends on.
+dpkg-query -W -f '${Depends}' vmio | sed 's/ ([^)]*)//g; s/, */\n/g' | sort > /tmp/depends
+ldd /usr/bin/vmio | sed -n 's/^\t\([^ ]*\.so[^ ]*\) => .*/\1/p' > /tmp/libraries
+grep -q '^libc\.so' /tmp/libraries
+while read -r library; do
+  dpkg -S "*/$library" | sed -n 's/^\([^:, ]*\).*/\1/p' | sort -u | comm -12 - /tmp/depends | grep -q . ||
+    { echo "$library is of no package of: $(tr '\n' ' ' < /tmp/depends)"; exit 1; }
+done < /tmp/libraries
+# What is sent into guests and containers needs no library at all, and is found where the package has it.
+for helper in agent cpu udp; do
+  ! ldd "/usr/lib/vmio/vmio-$helper" 2>&1 | grep ' => ' || { echo "vmio-$helper needs libraries"; exit 1; }
+done
+vmio guard check --config /usr/share/doc/vmio/examples/guard.toml
+# It measures: the agent runs in a container of its own.
+vmio tax --quick --guests container --only cpu --yes --no-gentle --minutes 0.1 --json > /tmp/tax.json 2> /tmp/tax.said ||
+  { cat /tmp/tax.said; exit 1; }
+grep -q '"headline"' /tmp/tax.json
 wrong=$(systemd-analyze verify /lib/systemd/system/vmio-guard.service 2>&1)
 [ -z "$wrong" ] || { echo "$wrong"; exit 1; }
 systemd-analyze security --offline=true --threshold=50 vmio-guard.service | tail -1
@@ -60,6 +101,19 @@ mount --bind /dev "$bed/root/dev"
 mount -t tmpfs none "$bed/root/run"
 mount -t tmpfs none "$bed/root/tmp"
 cp "$1"/vmio_*.deb "$bed/root/tmp/vmio.deb"
+# Groups that a container is held by.
+mount --rbind /sys/fs/cgroup "$bed/root/sys/fs/cgroup"
+# Neither compilers nor headers, nor these sources and what was built of them.
+export TOOLS="cargo rustc clang cc c++ cpp gcc g++ ld as make pkg-config bpftool llc strip"
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root SOURCES=$3
+unset CARGO CARGO_HOME CARGO_MANIFEST_DIR CARGO_TARGET_DIR RUSTUP_HOME RUSTC TMPDIR
+for tool in $TOOLS; do
+  while found=$(chroot "$bed/root" /bin/bash -c 'command -v "$0"' "$tool"); do rm "$bed/root$found"; done
+done
+for hidden in /usr/include /usr/local/include /usr/lib/gcc /usr/lib/rustlib /usr/local/cargo /usr/local/rustup /root/.cargo \
+  "$SOURCES"; do
+  [ ! -d "$bed/root$hidden" ] || mount -t tmpfs none "$bed/root$hidden"
+done
 for link in u0 tap0; do
   ip link add $link type veth peer name $link-peer
   ip link set $link up
@@ -87,6 +141,6 @@ fn the_package_is_installed_started_used_and_removed() {
     run(&mut build);
     let mut around = Command::new("unshare");
     around.args(["--mount", "--net", "--pid", "--fork", "bash", "-eu", "-c", AROUND, "bash"]);
-    let said = run(around.arg(dir.path()).arg(INSIDE));
+    let said = run(around.arg(dir.path()).arg(INSIDE).arg(sources));
     assert!(said.contains("\nall of it\n"), "{said}");
 }

@@ -5,13 +5,17 @@
 #[path = "common/machine.rs"]
 mod help;
 
+mod root_alerts;
 mod root_budget;
 mod root_container;
 mod root_device;
 mod root_experiment;
 mod root_faults;
 mod root_guard;
+mod root_guard_asked;
+mod root_guard_breach;
 mod root_guard_churn;
+mod root_guard_guests;
 mod root_hostile_place;
 mod root_package;
 mod root_places;

@@ -4,7 +4,7 @@
 //! with `vhost=on` through a ring of descriptors that the kernel's vhost-net serves.
 //!
 //! `tap_guest sink ADDRESS SECONDS` prints `SENDER=BYTES` for each sender, by the last part of its address, in bytes of
-//! frames.
+//! frames. At `::` it takes IPv6 and IPv4.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_types)]
 
 mod vhost;
@@ -12,7 +12,7 @@ mod vhost;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::thread::sleep;
@@ -30,6 +30,8 @@ const VNET_HDR: u16 = 0x4000;
 const HEADER: usize = 12;
 /// Ethernet, IPv4, UDP, and a payload that fills an Ethernet frame.
 const HEADERS: usize = 14 + 20 + 8;
+/// IPv6 has so much more (RFC 8200).
+const MORE: usize = 20;
 const FRAME: usize = 1514;
 /// Discard (RFC 863).
 const PORT: u16 = 9;
@@ -142,15 +144,18 @@ fn frame(from_mac: [u8; 6], from: Ipv4Addr, to_mac: [u8; 6], to: Ipv4Addr) -> Ve
 }
 
 fn sink(address: &str, long: Duration) {
-    let socket = UdpSocket::bind((address.parse::<Ipv4Addr>().unwrap(), PORT)).unwrap();
+    let socket = UdpSocket::bind((address.parse::<IpAddr>().unwrap(), PORT)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let mut bytes: BTreeMap<String, usize> = BTreeMap::new();
     let mut buffer = [0; 2048];
     let began = Instant::now();
     while began.elapsed() < long {
         if let Ok((count, from)) = socket.recv_from(&mut buffer) {
-            let who = from.ip().to_string();
-            *bytes.entry(who.rsplit('.').next().unwrap().to_owned()).or_default() += count + HEADERS;
+            // What came by IPv4 to a socket of IPv6 has an address of its own kind (RFC 4291, 2.5.5.2).
+            let from = from.ip().to_canonical();
+            let headers = if from.is_ipv6() { HEADERS + MORE } else { HEADERS };
+            let who = from.to_string();
+            *bytes.entry(who.rsplit(['.', ':']).next().unwrap().to_owned()).or_default() += count + headers;
         }
     }
     let said: Vec<String> = bytes.iter().map(|(who, bytes)| format!("{who}={bytes}")).collect();

@@ -107,3 +107,69 @@ fn is_address(text: &str) -> bool {
     let two = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
     parts.by_ref().take(6).filter(|part| two(part)).count() == 6 && parts.next().is_none()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use vmio_model::facts::{Provenance, Subject};
+    use vmio_model::policy::assign::assign;
+    use vmio_model::policy::{Links, Policy};
+
+    use super::*;
+    use crate::planes::linux::Device;
+
+    const POLICY: &str = "\
+[uplink.eth0]
+capacity = \"1Gbit\"
+[class.gold]
+min = \"100Mbit\"
+[[interface]]
+match = { vm = \"MATCHED\" }
+class = \"gold\"
+";
+
+    /// A guest on a tap, as two processes of it are there while it moves: the same name, UUID and address.
+    fn web1(pid: u32, tap: &str) -> Behind {
+        let from = Provenance::Transcript { name: "test".into() };
+        let mut nic =
+            Nic { interface: Some(tap.to_owned()).into(), ..Nic::unknown(Subject::net("web1", "net0"), from) };
+        nic.place.target = Some("52:54:00:00:00:01".into());
+        Behind {
+            name: "web1".into(),
+            names: vec!["6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001".into()],
+            pids: vec![pid],
+            apart: false,
+            memory_bytes: None,
+            nics: vec![nic],
+            driven: Vec::new(),
+        }
+    }
+
+    fn link(index: u32, name: &str, kind: &str) -> Link {
+        Link { device: Device { index, name: name.into() }, kind: kind.into(), ..Link::default() }
+    }
+
+    /// During a migration on one host, and on the target before the source has ended: whichever tap it has is its own.
+    #[test]
+    fn a_guest_that_two_processes_run_has_its_class_at_both_taps() {
+        let links = [link(2, "eth0", ""), link(7, "vnet0", "tun"), link(9, "vnet3", "tun"), link(11, "vnet4", "tun")];
+        let uplinks = ["eth0".to_owned()].into();
+        let there =
+            |guests: &[Behind]| found(&links, guests, &BTreeMap::new(), &BTreeMap::new(), &Host::default(), &uplinks);
+        for matched in ["web1", "web*", "6F6B1C1E-0C2F-4B7E-9D0A-0B1F6A6F0001"] {
+            let text = POLICY.replace("MATCHED", matched);
+            let policy = Policy::read(&[("guard.toml", &*text)], &Links::default()).unwrap().policy;
+            let gold = |found: &[Found]| -> Vec<(String, Vec<u32>)> {
+                let seated = found.iter().filter(|f| assign(&policy, &f.interface).is_some());
+                seated.map(|f| (f.interface.name.clone(), f.pids.clone())).collect()
+            };
+            let (source, target) = (web1(100, "vnet0"), web1(200, "vnet3"));
+            let both = [("vnet0".to_owned(), vec![100]), ("vnet3".to_owned(), vec![200])];
+            assert_eq!(gold(&there(std::slice::from_ref(&source))), both[..1]);
+            assert_eq!(gold(&there(&[source.clone(), target.clone()])), both, "{matched}");
+            assert_eq!(gold(&there(&[target.clone(), source])), both, "in whichever order they are found");
+            assert_eq!(gold(&there(&[target])), both[1..]);
+        }
+    }
+}

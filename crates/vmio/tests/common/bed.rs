@@ -22,6 +22,15 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
 }
 
+/// A program that `make test` has built beside vmio.
+pub fn built(name: &str) -> PathBuf {
+    let debug = Path::new(env!("CARGO_BIN_EXE_vmio")).parent().unwrap();
+    let triple = format!("../{}-unknown-linux-gnu/agent", std::env::consts::ARCH);
+    let places = [debug.join("examples").join(name), debug.join(triple).join(name)];
+    let found = places.into_iter().find(|place| place.is_file());
+    found.unwrap_or_else(|| panic!("no {name}: run `make agent`, and cargo build -p vmio-guard --examples"))
+}
+
 /// What a program of vmio's said and how it ended.
 pub struct Ended {
     /// Exit code; `None` after a signal.

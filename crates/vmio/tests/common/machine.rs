@@ -3,6 +3,8 @@
 
 #[path = "bed.rs"]
 pub mod bed;
+#[path = "guarded.rs"]
+pub mod guarded;
 #[path = "live.rs"]
 pub mod live;
 #[path = "schema.rs"]

@@ -1,0 +1,113 @@
+//! Guests under QEMU's name beside a guard that runs: what `vmio top` shows of their limits, and one that is there twice, as at a
+//! migration between two processes of this host.
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::help::guarded::{Bed, ip, qemu, until};
+
+const UUID: &str = "6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001";
+
+fn tap(name: &str) {
+    ip(&format!("tuntap add {name} mode tap"));
+    ip(&format!("link set {name} master br0 up"));
+}
+
+/// Members of what guests send in this class.
+fn gold(bed: &Bed) -> Vec<(String, u64)> {
+    let members = bed.members();
+    members.into_iter().filter(|(name, _)| name.starts_with("tap")).collect()
+}
+
+#[test]
+#[ignore = "root"]
+fn a_guest_that_is_there_twice_has_its_class_twice() {
+    Bed::with(|bed| {
+        for name in ["tap0", "tap1"] {
+            tap(name);
+        }
+        let policy = |matched: &str| {
+            format!(
+                "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.gold]\nmin = \"20Mbit\"\n[[interface]]\n\
+                 match = {{ vm = \"{matched}\" }}\nclass = \"gold\"\n"
+            )
+        };
+        bed.write(&policy("web1"));
+        let daemon = bed.run();
+        assert_eq!(gold(bed), []);
+        let source = qemu("web1", UUID, "tap0", "52:54:00:00:00:01");
+        until("the source has its class", || gold(bed) == [("tap0".to_owned(), 20)]);
+        // The same name, UUID and address, as QEMU has it with `-incoming`; another tap.
+        let target = qemu("web1", UUID, "tap1", "52:54:00:00:00:01");
+        let both = [("tap0".to_owned(), 20), ("tap1".to_owned(), 20)];
+        until("both have it", || gold(bed) == both);
+        let status = bed.status();
+        assert_eq!(status["trouble"], Value::Null, "{status}");
+        // By the UUID it is the same.
+        bed.write(&policy(&UUID.to_uppercase()));
+        bed.ends(&["guard", "apply"], 0);
+        assert_eq!(gold(bed), both);
+        drop(source);
+        until("the target alone has it", || gold(bed) == both[1..]);
+        drop(target);
+        until("nobody has it", || gold(bed).is_empty());
+        bed.ends(&["guard", "undo"], 0);
+        assert_eq!(daemon.end(None).0, Some(0));
+    });
+}
+
+#[test]
+#[ignore = "root"]
+fn top_shows_what_a_guard_holds_a_guest_to() {
+    Bed::with(|bed| {
+        tap("tap0");
+        bed.write(
+            "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.tin]\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n[[interface]]\n\
+             match = { vm = \"web1\" }\nclass = \"tin\"\nrx_class = \"tin\"\n",
+        );
+        let top = |args: &[&str]| bed.ends(&[&["top", "--no-ebpf"], args].concat(), 0).0;
+        let json = |out: &str| -> Vec<Value> { out.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+        let of = |interval: &Value| -> Value {
+            let guests = interval["guests"].as_array().unwrap();
+            guests.iter().find(|guest| guest["name"] == "web1").unwrap_or_else(|| panic!("{interval}")).clone()
+        };
+        // It wants four times what it may have.
+        let guest = qemu("web1", UUID, "tap0", "52:54:00:00:00:01");
+        let without = json(&top(&["--json", "--count", "1"]));
+        assert_eq!(of(&without[0])["guard"], Value::Null, "no guard runs");
+        let daemon = bed.run();
+        until("it is held back", || {
+            let status = bed.status();
+            let members = status["pools"][0]["members"].as_array().unwrap();
+            members.iter().any(|m| m["name"] == "tap0" && m["held_seconds_total"].as_f64().unwrap() > 2.0)
+        });
+        let intervals = json(&top(&["--json", "--count", "3", "--interval", "2"]));
+        let guard = of(intervals.last().unwrap())["guard"].as_array().unwrap().clone();
+        let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
+        assert_eq!((&sent["interface"], &sent["class"]), (&Value::from("tap0"), &Value::from("tin")));
+        assert_eq!((&sent["min_bps"], &sent["limit_bps"]), (&1_000_000.into(), &2_000_000.into()), "{sent}");
+        assert!(sent["held_ratio"].as_f64().unwrap() > 0.4, "{sent}");
+        let received = guard.iter().find(|row| row["direction"] == "guest_rx").unwrap();
+        assert_eq!((&received["max_bps"], &received["held_ratio"]), (&2_000_000.into(), &0.0.into()), "{received}");
+        // For people, on a wide terminal; in the second interval it is known how much of the time it was held back.
+        let line = format!("stty cols 170; exec {} top --no-ebpf --count 2 --interval 2", env!("CARGO_BIN_EXE_vmio"));
+        let mut script = Command::new("script");
+        script.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").env("VMIO_STATE", bed.dir.path().join("state"));
+        let text = String::from_utf8(script.stdin(Stdio::null()).output().unwrap().stdout).unwrap();
+        let mut lines = text.rsplit("GUEST").next().unwrap().lines();
+        let titles: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+        let figures = lines.find_map(|line| line.strip_prefix("web1 ")).unwrap_or_else(|| panic!("{text}"));
+        let figures: Vec<&str> = figures.split_whitespace().collect();
+        let figure = |title: &str| {
+            let at = titles.iter().position(|t| *t == title).unwrap_or_else(|| panic!("no {title}: {text}"));
+            figures[at].parse::<f64>().unwrap_or_else(|_| panic!("{title}: {text}"))
+        };
+        assert_eq!(["TXMIN", "TXLIM", "RXLIM"].map(figure), [1.0, 2.0, 2.0], "{text}");
+        assert!(figure("HELD%") > 40.0, "{text}");
+        drop(guest);
+        bed.ends(&["guard", "undo"], 0);
+        assert_eq!(daemon.end(None).0, Some(0));
+    });
+}
