@@ -184,6 +184,8 @@ pub struct NetEnd {
 pub struct Plug {
     /// The tap device, in the host's namespace.
     pub tap: String,
+    /// The hardware address of the guest's device.
+    pub mac: String,
     /// The guest's address.
     pub address: IpAddr,
     /// Bits of its network.
@@ -191,6 +193,12 @@ pub struct Plug {
 }
 
 impl NetPath {
+    /// Without an end but this one.
+    #[cfg(test)]
+    pub(crate) fn to(plug: Option<Plug>) -> Self {
+        Self { plug, ..Self::empty() }
+    }
+
     fn empty() -> Self {
         Self {
             native: None,
@@ -288,8 +296,14 @@ impl NetCtx<'_> {
             format!("link set {tap} up"),
         ];
         self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
-        Ok(Plug { tap, address: addresses.actor.into(), prefix: addresses.prefix })
+        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix })
     }
+}
+
+/// The hardware address of a guest's device on the path of this number: no other of the run has it, whichever guests lie
+/// on one bridge. Locally administered (IEEE 802, bit 1 of the first octet); QEMU's own prefix.
+pub(crate) fn mac(number: u8) -> String {
+    format!("52:54:00:76:00:{number:02x}")
 }
 
 /// Gives a guest's device its address, and returns its name. It is found by its hardware address, since names depend
@@ -297,8 +311,8 @@ impl NetCtx<'_> {
 ///
 /// # Errors
 /// When it does not show, or `ip` refuses.
-pub fn bring_up(guest: &dyn Node, mac: &str, plug: &Plug) -> Result<String> {
-    let until = Instant::now() + SHOWS;
+pub fn bring_up(guest: &dyn Node, plug: &Plug) -> Result<String> {
+    let (until, mac) = (Instant::now() + SHOWS, &plug.mac);
     let device = loop {
         if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
             break device;
@@ -308,7 +322,7 @@ pub fn bring_up(guest: &dyn Node, mac: &str, plug: &Plug) -> Result<String> {
                 Ok(names) => names.join(", "),
                 Err(e) => e.to_string(),
             };
-            return Err(Error::NotShown { mac: mac.to_owned(), seconds: SHOWS.as_secs(), has });
+            return Err(Error::NotShown { mac: mac.clone(), seconds: SHOWS.as_secs(), has });
         }
         thread::sleep(POLL);
     };
@@ -317,6 +331,34 @@ pub fn bring_up(guest: &dyn Node, mac: &str, plug: &Plug) -> Result<String> {
         ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
     ip(guest, &Exec::new("ip"), &lines)?;
     Ok(device)
+}
+
+/// Has a guest use one of its devices and none of these others, which lie on the same network: with several there it sends
+/// by the one that came first, whichever is meant, and answers for the address of each on all of them.
+///
+/// # Errors
+/// When `ip` refuses, or the device finds no link.
+pub fn turn_to(guest: &dyn Node, device: &str, others: &[&str]) -> Result<()> {
+    let found = net::Interfaces::here(guest.reader());
+    let is_up = |name: &str| found.has_carrier(name) == Some(true);
+    // A device that is down tells nothing of its link.
+    let mut lines: Vec<String> = others
+        .iter()
+        .filter(|name| found.has_carrier(name).is_some())
+        .map(|name| format!("link set {name} down"))
+        .collect();
+    if !is_up(device) {
+        lines.push(format!("link set {device} up"));
+    }
+    ip(guest, &Exec::new("ip"), &lines.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let until = Instant::now() + SHOWS;
+    while !is_up(device) {
+        if Instant::now() > until {
+            return Err(Error::NoLink { device: device.to_owned(), seconds: SHOWS.as_secs() });
+        }
+        thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 /// Has `ip` (ip(8)), as it is started there, do each of these lines; it stops at the first that fails.
@@ -415,6 +457,14 @@ pub enum Error {
         seconds: u64,
         /// The devices that the guest has, or why that is not known.
         has: String,
+    },
+    /// A guest's device was set up and found no link.
+    #[error("its network device {device} has no link {seconds} s after it was set up")]
+    NoLink {
+        /// The guest's name of it.
+        device: String,
+        /// How long was waited.
+        seconds: u64,
     },
 }
 
