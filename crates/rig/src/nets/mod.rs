@@ -11,14 +11,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vmio_look::require::{Requirement, program, root};
-use vmio_node::linux::net;
 use vmio_node::{Exec, Node, Reader};
 
 mod bridge;
+mod in_guest;
 mod loopback;
 mod namespace;
 mod shared;
@@ -26,6 +25,7 @@ mod uplink;
 mod veth;
 mod wire;
 
+pub use in_guest::{bring_up, turn_to};
 pub use namespace::Namespace;
 
 /// All networks, in the order in which they are shown.
@@ -306,61 +306,6 @@ pub(crate) fn mac(number: u8) -> String {
     format!("52:54:00:76:00:{number:02x}")
 }
 
-/// Gives a guest's device its address, and returns its name. It is found by its hardware address, since names depend
-/// on the order in which drivers come up.
-///
-/// # Errors
-/// When it does not show, or `ip` refuses.
-pub fn bring_up(guest: &dyn Node, plug: &Plug) -> Result<String> {
-    let (until, mac) = (Instant::now() + SHOWS, &plug.mac);
-    let device = loop {
-        if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
-            break device;
-        }
-        if Instant::now() > until {
-            let has = match net::Interfaces::here(guest.reader()).names() {
-                Ok(names) => names.join(", "),
-                Err(e) => e.to_string(),
-            };
-            return Err(Error::NotShown { mac: mac.clone(), seconds: SHOWS.as_secs(), has });
-        }
-        thread::sleep(POLL);
-    };
-    let (address, prefix) = (plug.address, plug.prefix);
-    let lines =
-        ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
-    ip(guest, &Exec::new("ip"), &lines)?;
-    Ok(device)
-}
-
-/// Has a guest use one of its devices and none of these others, which lie on the same network: with several there it sends
-/// by the one that came first, whichever is meant, and answers for the address of each on all of them.
-///
-/// # Errors
-/// When `ip` refuses, or the device finds no link.
-pub fn turn_to(guest: &dyn Node, device: &str, others: &[&str]) -> Result<()> {
-    let found = net::Interfaces::here(guest.reader());
-    let is_up = |name: &str| found.has_carrier(name) == Some(true);
-    // A device that is down tells nothing of its link.
-    let mut lines: Vec<String> = others
-        .iter()
-        .filter(|name| found.has_carrier(name).is_some())
-        .map(|name| format!("link set {name} down"))
-        .collect();
-    if !is_up(device) {
-        lines.push(format!("link set {device} up"));
-    }
-    ip(guest, &Exec::new("ip"), &lines.iter().map(String::as_str).collect::<Vec<_>>())?;
-    let until = Instant::now() + SHOWS;
-    while !is_up(device) {
-        if Instant::now() > until {
-            return Err(Error::NoLink { device: device.to_owned(), seconds: SHOWS.as_secs() });
-        }
-        thread::sleep(POLL);
-    }
-    Ok(())
-}
-
 /// Has `ip` (ip(8)), as it is started there, do each of these lines; it stops at the first that fails.
 fn ip(node: &dyn Node, program: &Exec, lines: &[&str]) -> Result<()> {
     for line in lines {
@@ -372,9 +317,6 @@ fn ip(node: &dyn Node, program: &Exec, lines: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// How long a guest's device may take to show.
-const SHOWS: Duration = Duration::from_secs(15);
-const POLL: Duration = Duration::from_millis(20);
 /// How long `ip` may take: a guest under emulation is slow.
 const IP_LIMIT: Duration = Duration::from_secs(20);
 /// The programs that vmio itself runs in guests that have network devices.

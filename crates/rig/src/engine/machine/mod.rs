@@ -35,6 +35,7 @@ use crate::workloads::{self, Gentle};
 
 mod boot;
 mod inside;
+mod links;
 mod native;
 mod net;
 mod observe;
