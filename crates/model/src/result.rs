@@ -16,8 +16,8 @@ mod traits;
 mod work;
 
 pub use seen::{
-    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SHARE, Seen, Watched,
-    seen_around,
+    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SHARE, STOLEN, Seen,
+    Watched, seen_around,
 };
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, amounts_of, figures_of,

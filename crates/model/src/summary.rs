@@ -14,6 +14,7 @@ mod rows;
 pub mod scores;
 mod shares;
 pub mod steady;
+pub mod wires;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use over_time::OverTime;
+use wires::Wire;
 
 use crate::cell::{Baseline, Cell};
 use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit};
@@ -157,6 +159,10 @@ pub struct CellRow {
     /// What the host's page cache held of the guests' disks; absent where that was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<PageCache>,
+    /// What the interfaces of its paths carried, as the host counts it beside what its programs say; none where it is on no
+    /// network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wires: Vec<Wire>,
     /// How it went on while the run lasted; absent but on other machines and on the way to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_time: Option<OverTime>,
@@ -277,6 +283,10 @@ pub struct Cpu {
     /// time was not counted by the clock of processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpu_busy_ratio: Option<f64>,
+    /// How much of the time the host's processors were idle, all of them together and whoever else worked, by their ticks
+    /// as every tool counts it. `None` where the time was not watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_idle_ratio: Option<f64>,
 }
 
 /// What a cell gets of its baseline.

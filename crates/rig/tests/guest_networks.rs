@@ -53,19 +53,29 @@ fn is_plausible(sample: &Sample) {
     let (moved, rate) = (figure("moved").unwrap(), figure("bandwidth").unwrap());
     // Over a link that drops what is large next to nothing comes through.
     let drops = sample.cell.settings.get("mtu").is_some_and(|mtu| mtu.contains("-over-"));
-    let least = if drops { 0.0 } else { 1e6 };
+    let small = workload.contains("-64-");
+    let least = if drops {
+        0.0
+    } else if small {
+        1e5
+    } else {
+        1e6
+    };
     assert!(rate > least && (rate * sample.result.seconds / (moved * 8.0) - 1.0).abs() < 1e-6, "{key}: {rate} bit/s");
     let carried = if workload == "iperf3-tcp-reverse" { to_guest } else { from_guest };
     assert!(carried.0 >= moved, "{key}: {} bytes on the wire, {moved} in the program", carried.0);
     // What was lost went over the wire too, or else less of it did; where a rate drops, the sender repeats.
     let sent = moved / (1.0 - figure("loss").unwrap_or(0.0));
     let repeats = drops || sample.cell.settings.contains_key("rate");
-    assert!(repeats || carried.0 < sent * 1.25, "{key}: {} bytes on the wire, {sent} sent", carried.0);
+    // Of the smallest packets the headers of Ethernet, IP and UDP (42 bytes) are a large part.
+    let most = if small { sent * (1.0 + 42.0 / 64.0) * 1.1 } else { sent * 1.25 };
+    assert!(repeats || carried.0 < most, "{key}: {} bytes on the wire, {sent} sent", carried.0);
     if workload.starts_with("udp-") {
         let (sender, receiver) = (&sample.result.raw["sender"], &sample.result.raw["receiver"]["senders"][0]);
         let number = |of: &serde_json::Value| of.as_u64().unwrap_or_else(|| panic!("{of} in {}", sample.result.raw));
         assert_eq!(number(&receiver["received"]) + number(&receiver["lost"]), number(&sender["sent"]), "{key}");
-        assert!(carried.1 >= moved / 1472.0, "{key}: {} packets on the wire, {moved} bytes arrived", carried.1);
+        let bytes = if small { 64.0 } else { 1472.0 };
+        assert!(carried.1 >= moved / bytes, "{key}: {} packets on the wire, {moved} bytes arrived", carried.1);
         // A guest has a clock of its own, and its processes are root's.
         assert!(receiver["delay_on_one_clock"].is_null() && sender["real_time"] == true, "{key}: {sender} {receiver}");
     }
@@ -86,7 +96,8 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
     let text = "baseline = 'none'\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net', 'e1000'] }\n\
-        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp', 'udp-2mbit-1472']\n\
+        workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'iperf3-udp', 'sockperf-tcp', 'udp-2mbit-1472', \
+            'udp-1mbit-64-within100ms']\n\
         [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['uplink'], peers = ['remote'], nics = ['virtio-net'] }\n\
         workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000', '9000-over-1500'] }\n\
@@ -111,8 +122,8 @@ fn every_network_workload_runs_in_a_guest_over_each_card() {
             void += 1;
         }
     });
-    assert_eq!(run.skipped.len() + run.samples.len(), 16);
-    assert!(void > 0 || (boots, run.samples.len()) == (1, 16), "all of it in one boot: {:?}", run.skipped);
+    assert_eq!(run.skipped.len() + run.samples.len(), 18);
+    assert!(void > 0 || (boots, run.samples.len()) == (1, 18), "all of it in one boot: {:?}", run.skipped);
     for sample in &run.samples {
         is_plausible(sample);
         let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
@@ -172,6 +183,9 @@ fn a_guest_sends_to_another_guest() {
         paths = { networks = ['shared'], peers = ['neighbour'], nics = ['virtio-net'] }\n\
         workloads = ['iperf3-tcp', 'iperf3-tcp-reverse', 'sockperf-tcp']\n\
         [[matrix]]\nsides = ['qemu']\n\
+        paths = { networks = ['shared'], peers = ['neighbour', 'remote'], nics = ['e1000'] }\n\
+        workloads = ['iperf3-tcp']\n\
+        [[matrix]]\nsides = ['qemu']\n\
         paths = { networks = ['shared'], peers = ['neighbour'], nics = ['virtio-net'] }\n\
         workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n";
     let planned = cells::planned(text, &bed.dir(), &state);
@@ -183,30 +197,28 @@ fn a_guest_sends_to_another_guest() {
             panic!("{}: {why}", cell.key());
         }
     });
-    assert_eq!(run.samples.len(), 3);
+    assert_eq!(run.samples.len(), 5);
     for sample in &run.samples {
-        let key = sample.cell.key();
+        let (key, is_near) = (sample.cell.key(), sample.cell.lead.neighbour().is_some());
         println!("{key}: {:?}", sample.result.figures);
         // Both work for it.
-        for guest in ["qemu", "qemu#2"] {
-            let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor(guest.into())).unwrap();
+        for guest in if is_near { &["qemu", "qemu#2"][..] } else { &["qemu"] } {
+            let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor((*guest).into())).unwrap();
             assert!(hypervisor.figures.iter().filter_map(|r| r.value.typical()).sum::<f64>() > 0.1, "{key}: {guest}");
         }
-        // What the guest sent came to the host by its port, and nothing of it left by the uplink.
+        // What the guest sent came to the host by the card that is meant, though it has two there, and nothing of what
+        // goes to a neighbour left by the uplink.
         let bytes = |link: &str| -> f64 {
             let link = sample.seen.iter().find(|s| matches!(&s.watched, Watched::Link(name) if name.starts_with(link)));
             let figures = &link.unwrap_or_else(|| panic!("{key}: no {link:?}")).figures;
             figures.iter().filter(|r| r.figure == "bytes").filter_map(|r| r.value.typical()).sum()
         };
         let moved = sample.result.figure("moved").unwrap_or(1400.0);
-        assert!(
-            bytes("tap") >= moved && bytes("wire") < moved / 100.0 + 1e4,
-            "{key}: {} {}",
-            bytes("tap"),
-            bytes("wire")
-        );
+        let (tap, wire) = (bytes("tap"), bytes("wire"));
+        let left = if is_near { wire < moved / 100.0 + 1e4 } else { wire >= moved };
+        assert!(tap >= moved && left, "{key}: {tap} bytes by its port, {wire} by the uplink, {moved} in the program");
     }
-    for place in ["shared/qemu/virtio-net", "shared/qemu#2/virtio-net"] {
+    for place in ["shared/qemu/virtio-net", "shared/qemu#2/virtio-net", "shared/qemu/e1000", "shared/qemu#2/e1000"] {
         assert!(run.effective.contains_key(place), "{place}: {:?}", run.effective);
     }
     assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);

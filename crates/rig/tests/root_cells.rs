@@ -4,10 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::{Bed, cells, loops_over, must_be_root};
 use vmio_model::result::{Mark, Sample, Watched};
 use vmio_node::linux::block;
+use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
 
 #[test]
@@ -143,6 +146,79 @@ fn a_rate_holds_both_ways_for_its_cells_alone() {
     }
     let place = "uplink.remote/native [rate=100mbit]";
     assert_eq!(run.effective[place], [("rate".to_owned(), "100mbit".to_owned())].into());
+}
+
+/// Takes an interface down in whichever of the namespaces that this process holds has it.
+fn take_down(interface: &str) -> bool {
+    let me = std::process::id();
+    let held = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let is_net = std::fs::read_link(&path).ok()?.display().to_string().starts_with("net:");
+        is_net.then(|| format!("--net=/proc/{me}/fd/{}", path.file_name().unwrap().to_str().unwrap()))
+    });
+    let down = |net: String| {
+        let args = [net.as_str(), "--", "ip", "link", "set", interface, "down"];
+        Command::new("nsenter").args(args).output().unwrap().status.success()
+    };
+    held.map(down).any(|done| done)
+}
+
+/// Whether a client of iperf3 of this run is at work.
+fn sends(owner: &str) -> bool {
+    let client = |pid: u32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&command).starts_with("iperf3\0--client")
+    };
+    machine::marked_processes(|cookie| cookie == owner).iter().any(|process| client(process.pid))
+}
+
+/// A link that goes down in the middle of a cell ends that cell by its limit, with the name of the link; what was measured
+/// before is kept, other paths go on, and nothing is left behind.
+#[test]
+#[ignore = "root"]
+fn a_link_that_goes_down_in_a_cell_is_named() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline = 'none'\n\
+        [[cell]]\nactors = [{ side = 'native', path = { network = 'uplink', peer = 'remote' }, workload = 'iperf3-tcp', seconds = 2.0 }]\n\
+        [[cell]]\nactors = [{ side = 'native', path = { network = 'bridge', peer = 'host' }, workload = 'iperf3-tcp' }]\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    assert_eq!(planned.skipped, []);
+    // Paths are numbered by their names: bridge is 0, uplink 1.
+    let (mut told, mut took, mut began) = (Vec::new(), None, None);
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |event| match event {
+        Event::Cell(cell, 1) if cell.key().starts_with("uplink") && took.is_none() => {
+            began = Some(Instant::now());
+            let owner = bed.journal.cookie().to_owned();
+            took = Some(thread::spawn(move || {
+                let until = Instant::now() + Duration::from_secs(60);
+                while !sends(&owner) && Instant::now() < until {
+                    thread::sleep(Duration::from_millis(20));
+                }
+                thread::sleep(Duration::from_millis(500));
+                take_down("up1")
+            }));
+        }
+        Event::Retry(cell, why) | Event::GaveUp(cell, why) | Event::LeftOut(cell, why) => {
+            told.push((cell.key(), (*why).to_owned(), began.unwrap().elapsed()));
+        }
+        _ => {}
+    });
+    assert!(took.unwrap().join().unwrap(), "there was a link to take down");
+    println!("{told:#?}");
+    let key = "uplink.remote/native/iperf3-tcp~2s";
+    let [(first, why, after), (then, again, _)] = told.as_slice() else { panic!("{told:?}") };
+    assert!(first == key && why.contains("the link up1 of its path went down while it ran"), "{first}: {why}");
+    // A program that waits gets twice its time and a minute (`Stage::limit`).
+    assert!(*after >= Duration::from_millis(500) && *after < Duration::from_secs(2 * 2 + 60 + 20), "{after:?}");
+    // It is not tried for another limit.
+    assert!(then == key && again.contains("the link up1 of its path is down"), "{then}: {again}");
+    let [skipped] = run.skipped.as_slice() else { panic!("{:?}", run.skipped) };
+    assert_eq!((skipped.cell.key().as_str(), &skipped.reason), (key, again));
+    let of = |start: &str| run.samples.iter().filter(|s| s.cell.key().starts_with(start)).count();
+    assert_eq!((of("uplink"), of("bridge")), (1, 2), "the round before is kept, and the other path goes on");
+    assert_eq!(machine::marked_processes(|owner| owner == bed.journal.cookie()).len(), 0);
+    assert!(!take_down("up1"), "its namespace is gone");
 }
 
 /// Names of the control groups of a run.

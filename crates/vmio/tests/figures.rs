@@ -16,9 +16,9 @@ use vmio::report::{self, Report};
 use vmio::run::noise;
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_model::cell::{Cell, Side};
+use vmio_model::cell::{Cell, Side, Subject};
 use vmio_model::figure::{Better, Figure, RUN, Reading, Unit};
-use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, Run, Seen, Watched};
+use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, Run, STOLEN, Seen, Watched};
 use vmio_model::summary::FigureRow;
 
 /// Words that mean something on disks alone.
@@ -471,4 +471,67 @@ fn where_another_machine_gives_less_from_some_time_on_is_in_every_form() {
     assert_eq!(over_time["knees"][0]["at_seconds"], 420.0);
     run.samples.truncate(7);
     assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("into the run:")));
+}
+
+/// What the wire carried stands beside what the program says, and how idle the host was with the cells on a network and on
+/// the processor, natively too.
+#[test]
+fn the_wire_and_how_idle_the_host_was_are_in_every_form() {
+    let mut run = figures::run("");
+    assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("What the wire carried") && !shown.contains("idle")));
+    let cpus = f64::from(run.environment.cpus);
+    for sample in &mut run.samples {
+        let native = sample.cell.is_native();
+        let of = |watched: Watched, probe: &str, figures: Vec<Reading>| Seen {
+            node: String::new(),
+            watched,
+            probe: probe.into(),
+            figures,
+        };
+        let link = |name: &str, value: f64, way: &str| Reading::scalar(name, value).with("way", way);
+        let mut tap = vec![Reading::scalar("seconds", 2.0)];
+        tap.extend([
+            link("bytes", 5e8, "received"),
+            link("packets", 60_000.0, "received"),
+            link("dropped", 7.0, "received"),
+        ]);
+        tap.extend([link("bytes", 1e6, "sent"), link("packets", 20_000.0, "sent"), link("dropped", 0.0, "sent")]);
+        let busy = if native { 0.04 } else { 0.5 } * 2.0 * cpus;
+        sample
+            .seen
+            .retain(|seen| !seen.node.is_empty() || !matches!(seen.watched, Watched::Processors | Watched::Link(_)));
+        sample.seen.push(of(
+            Watched::Processors,
+            "cpu",
+            vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, 0.0)],
+        ));
+        sample.seen.push(of(Watched::Others, "others", vec![Reading::scalar("seconds", 2.0)]));
+        if matches!(sample.cell.lead.subject, Subject::Path { .. }) {
+            sample.seen.push(of(Watched::Link(if native { "br0" } else { "tap1" }.into()), "link", tap));
+        }
+    }
+    for (form, shown) in forms(&run) {
+        // 500 MB in two seconds, 80,000 packets both ways.
+        for says in
+            ["What the wire carried", "tap1", "br0", "2.00 Gbit/s", "40.0k", "4.00 Mbit/s", "96 %", "50 %", "idle"]
+        {
+            assert!(shown.contains(says), "{form}: {says} in {shown}");
+        }
+        // Where there are counters: not with what is on the processor alone.
+        let table = shown.split("What the wire carried").nth(1).unwrap().split("What ").next().unwrap();
+        assert!(!table.contains("machine/"), "{form}: {table}");
+    }
+    let shown = text(&run);
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    let summary = serde_json::to_value(&Report::of(&run).summary).unwrap();
+    let cells = summary["cells"].as_array().unwrap();
+    let of = |key: &str| cells.iter().find(|cell| cell["key"].as_str().unwrap().starts_with(key)).unwrap();
+    let (guest, native) = (of("veth.host/qemu/virtio-net"), of("veth.host/native"));
+    assert_eq!(guest["wires"][0]["link"], "tap1");
+    assert_eq!(guest["wires"][0]["received"]["bytes_per_second"]["value"], 2.5e8);
+    assert_eq!(guest["wires"][0]["received"]["dropped_packets"]["value"], 7.0);
+    for (cell, idle) in [(guest, 0.5), (native, 0.96)] {
+        assert!((cell["cpu"]["host_idle_ratio"].as_f64().unwrap() - idle).abs() < 1e-9, "{}", cell["cpu"]);
+    }
+    assert!(of("machine/qemu").get("wires").is_none());
 }

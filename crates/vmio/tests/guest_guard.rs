@@ -192,7 +192,7 @@ impl Host {
         };
         let guest = guests::find("qemu").unwrap().launch(&ctx, &spec).unwrap();
         let address = format!("10.9.0.{}", 10 + number).parse().unwrap();
-        let device = bring_up(&*guest.node(), &mac, &Plug { tap, address, prefix: 24 }).unwrap();
+        let device = bring_up(&*guest.node(), &Plug { tap, mac, address, prefix: 24 }).unwrap();
         assert!(!device.is_empty());
         guest
     }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
-use vmio_model::result::Watched;
+use vmio_model::result::{Seen, Watched};
 
 use crate::help::bed::{Bed, fixture, signal};
 
@@ -41,7 +41,7 @@ fn a_container_works_on_disks_networks_and_the_processor_beside_the_host() {
     bed.finish(command.arg(fixture("container.toml")).args(["--yes", "--no-gentle"])).with(0);
     bed.is_clean();
     let run = bed.last().unwrap();
-    assert_eq!((run.samples.len(), run.skipped.as_slice()), (24, [].as_slice()), "twelve cells, two rounds");
+    assert_eq!((run.samples.len(), run.skipped.as_slice()), (32, [].as_slice()), "sixteen cells, two rounds");
     let limits = &run.environment.native_limits;
     assert!(limits.contains("container: cgroup") && limits.contains("memory 256 MiB"), "{limits}");
     assert_eq!((run.environment.qemu_limits, run.environment.guest_kernel), (None, None), "nothing is booted");
@@ -54,6 +54,24 @@ fn a_container_works_on_disks_networks_and_the_processor_beside_the_host() {
         assert!(!own.figures.is_empty(), "{}", sample.cell.key());
         let cpu = sample.cpu();
         assert!(cpu.by_role["program"] > 0.0, "{}: {cpu:?}", sample.cell.key());
+    }
+    // What it sent came to the host by its port; what is for another host left by the uplink, for a neighbour nothing did.
+    for (place, port, to_remote) in
+        [("uplink.remote/container", "eth", true), ("shared.neighbour/container", "port", false)]
+    {
+        let sent: Vec<_> = run.samples.iter().filter(|s| s.cell.key().starts_with(place)).collect();
+        assert_eq!(sent.len(), 2, "{place}");
+        for sample in sent {
+            let moved = sample.result.figure("moved").unwrap();
+            let bytes = |start: &str| -> f64 {
+                let is = |s: &&Seen| matches!(&s.watched, Watched::Link(name) if name.starts_with(start));
+                let seen =
+                    sample.seen.iter().find(is).unwrap_or_else(|| panic!("{place}: no {start} in {:?}", sample.seen));
+                seen.figures.iter().filter(|r| r.figure == "bytes").filter_map(|r| r.value.typical()).sum()
+            };
+            assert!(moved > 1e6 && bytes(port) >= moved, "{place}: {moved} moved, {} by {port}", bytes(port));
+            assert!(to_remote || bytes("wire") < moved / 100.0 + 1e4, "{place}: {} by the uplink", bytes("wire"));
+        }
     }
     // A disk that is a device has the host's read-ahead: it is the same one.
     let read_ahead = |at: &str| run.effective[at].get("read_ahead_kib").cloned();

@@ -177,6 +177,13 @@ fn stock(dir: &Path) {
             [(CACHED_BEFORE, 1e6), (CACHED_AFTER, 5e8)].map(|(name, bytes)| Reading::scalar(name, bytes)).into();
         let (probe, watched) = ("page-cache".to_owned(), Watched::PageCache("device".into()));
         sample.seen.push(vmio_model::result::Seen { node: String::new(), watched, probe, figures });
+        let counted = ["received", "sent"].into_iter().flat_map(|way| {
+            [("bytes", 5e8), ("packets", 4e5), ("dropped", 3.0)]
+                .map(|(name, count)| Reading::scalar(name, count).with("way", way))
+        });
+        let figures = [Reading::scalar("seconds", 1.0)].into_iter().chain(counted).collect();
+        let (probe, watched) = ("link".to_owned(), Watched::Link("tap0".into()));
+        sample.seen.push(vmio_model::result::Seen { node: String::new(), watched, probe, figures });
     }
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());

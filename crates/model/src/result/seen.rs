@@ -145,6 +145,8 @@ pub const CACHED_BEFORE: &str = "cached-before";
 pub const CACHED_AFTER: &str = "cached-after";
 /// The figure of processors: seconds that they worked.
 pub const BUSY: &str = "busy-seconds";
+/// The figure of processors: seconds that they wanted to work and their own hypervisor gave to others.
+pub const STOLEN: &str = "stolen-seconds";
 /// The figure of processes: which share of all processors they kept at work.
 pub const SHARE: &str = "share";
 /// The figure of processes: which part of what all processes ran in that time was theirs.

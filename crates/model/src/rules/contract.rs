@@ -9,6 +9,8 @@ use super::{Check, Finding, Kinds, Need, RULES, Rule, findings};
 use crate::facts::{Disk, Facts, Provenance, Subject};
 use crate::stats::{Interval, Ratio};
 
+mod proofs;
+
 fn ask(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     if rule.needs.met(facts) { rule.check(facts) } else { Vec::new() }
 }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::Cell;
+use crate::cell::{Baseline, Cell};
 use crate::facts::gain_ratio;
 use crate::result::Run;
 use crate::stats::Ratio;
@@ -32,16 +32,24 @@ pub struct Proven {
 }
 
 impl Proof {
-    /// The study that measures both cells (and their baselines) as the given one would.
+    /// The study that measures both cells (and their baselines) as the given one would. What only others of its cells had
+    /// need of is not in it, so that it can be read again as it is stored.
     pub fn study(&self, like: &Study) -> Study {
-        Study {
+        let mut study = Study {
             name: format!("{}-proof", like.name),
             title: format!("{} against {}", self.after.key(), self.before.key()),
             control: None,
             matrix: Vec::new(),
             named: [&self.before, &self.after].map(NamedCell::from).into(),
             ..like.clone()
+        };
+        study.drop_what_only_disks_need();
+        // What is compared with itself alone is compared with nothing.
+        let compared = study.named_cells().any(|cell| study.compares(&cell));
+        if matches!(study.baseline, Baseline::Like(_)) && !compared {
+            study.baseline = Baseline::None;
         }
+        study
     }
 
     /// What the run of [`Proof::study`] says; `None` without a round in which both cells ran.

@@ -30,7 +30,7 @@ impl Study {
     }
 
     /// The cells as the study names them, each as often as it does.
-    pub(super) fn named_cells(&self) -> impl Iterator<Item = Cell> {
+    pub(crate) fn named_cells(&self) -> impl Iterator<Item = Cell> {
         let fits = self.named_count() <= MOST_CELLS;
         let (matrix, named) = if fits { (&self.matrix[..], &self.named[..]) } else { (&[][..], &[][..]) };
         matrix.iter().flat_map(Matrix::cells).chain(named.iter().filter_map(NamedCell::cell))

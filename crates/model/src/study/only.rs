@@ -26,10 +26,16 @@ impl Study {
             let lead = named.cell().map(|cell| cell.lead);
             lead.is_some_and(|lead| wanted(Sort::of(&lead.subject), &lead.workload))
         });
-        if !part.has_disks() {
-            (part.size, part.repeat.max_gib_written) = (None, None);
-        }
+        part.drop_what_only_disks_need();
         part.in_the_time_of(self)
+    }
+
+    /// Leaves out what only cells on disks have need of, and may name, where none is on one.
+    pub(crate) fn drop_what_only_disks_need(&mut self) {
+        if !self.has_disks() {
+            (self.size, self.repeat.max_gib_written) = (None, None);
+        }
+        self.repeat.steady_state &= self.can_become_steady();
     }
 
     /// The study with guests of these kinds in place of its own, each against what its own are against; `None` where it is not

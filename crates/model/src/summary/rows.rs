@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::over_time::over_time;
+use super::wires::wires;
 use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 use crate::cell::{Cell, Side};
 use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
 use crate::result::{
-    BANDWIDTH, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, Sample, Watched,
-    WorkloadTraits, amounts_of,
+    BANDWIDTH, BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, STOLEN, Sample,
+    Watched, WorkloadTraits, amounts_of,
 };
 use crate::stats::{Estimate, geometric_mean, mean, outliers};
 
@@ -55,6 +56,7 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         cpu: cpu(&samples, &run.workloads, &run.environment),
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
+        wires: wires(&samples),
         over_time: over_time(run, cell, &judge, &samples),
         marks,
         outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
@@ -197,7 +199,26 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
         role_seconds_per_gigabyte: per(gigabytes),
         role_seconds_per_request: per(requests),
         vcpu_busy_ratio: vcpu_busy(samples, environment),
+        host_idle_ratio: host_idle(samples, environment),
     }
+}
+
+/// The seconds in which a sample's cell was watched; `None` where that was not stored.
+fn watched(sample: &Sample) -> Option<f64> {
+    let mut own = sample.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);
+    own.find_map(|seen| scalar(&seen.figures, "seconds"))
+}
+
+/// The part of the time in which the host's processors had nothing to do. What their own hypervisor took is no idling.
+fn host_idle(samples: &[&Sample], environment: &Environment) -> Option<f64> {
+    let seconds: f64 = samples.iter().map(|s| watched(s)).sum::<Option<f64>>()?;
+    let taken = |s: &&Sample| {
+        let mut own = s.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Processors);
+        own.find_map(|seen| Some(scalar(&seen.figures, BUSY)? + scalar(&seen.figures, STOLEN).unwrap_or(0.0)))
+    };
+    let taken: f64 = samples.iter().map(taken).sum::<Option<f64>>()?;
+    let all = seconds * f64::from(environment.cpus);
+    (all > 0.0).then(|| (1.0 - taken / all).clamp(0.0, 1.0))
 }
 
 /// The part of the time in which the processors of a cell's guests ran.
@@ -205,11 +226,7 @@ fn vcpu_busy(samples: &[&Sample], environment: &Environment) -> Option<f64> {
     let guests: BTreeSet<&Side> =
         samples.first()?.cell.actors().map(|a| &a.side).filter(|s| !s.shares_kernel()).collect();
     let vcpus: u32 = guests.iter().map(|side| side.shape.vcpus.unwrap_or(environment.vcpus)).sum();
-    let window = |s: &&Sample| {
-        let mut own = s.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);
-        own.find_map(|seen| scalar(&seen.figures, "seconds"))
-    };
-    let seconds: f64 = samples.iter().map(window).sum::<Option<f64>>()?;
+    let seconds: f64 = samples.iter().map(|s| watched(s)).sum::<Option<f64>>()?;
     let ran: f64 = samples.iter().map(|s| s.cpu().by_role.get("vcpu").copied()).sum::<Option<f64>>()?;
     (vcpus > 0 && seconds > 0.0).then(|| ran / seconds / f64::from(vcpus))
 }

@@ -135,6 +135,12 @@ impl<'a> Interfaces<'a> {
         u32::try_from(queues.iter().filter(|queue| queue.starts_with("tx-")).count()).ok()
     }
 
+    /// Whether there is a link at it; `None` where it is down, since then it does not say (`EINVAL`). Of this machine's
+    /// interfaces.
+    pub fn has_carrier(&self, name: &str) -> Option<bool> {
+        Some(self.reader.read_text(&self.file(name, "carrier")).ok()?.trim() == "1")
+    }
+
     /// Speed of the link in bit/s; `None` where it is not known: see [`speed_bps`]. Of this machine's interfaces.
     pub fn speed_bps(&self, name: &str) -> Option<u64> {
         speed_bps(&self.reader.read_text(&self.file(name, "speed")).ok()?)

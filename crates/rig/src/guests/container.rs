@@ -165,6 +165,8 @@ fn command(ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Exec> {
         // Where its memory does not suffice, programs go before the agent, which tells of it.
         oom_score_adj: Some(ctx.oom_score_adj / 2),
         cgroup_procs: ctx.cgroup_procs.clone(),
+        // What this process may call so is not there: iperf3 makes a file in it.
+        env: [("TMPDIR".to_owned(), "/tmp".to_owned())].into(),
         ..Exec::new(text(&agent)?)
     };
     Ok(exec_base.args(args))

@@ -85,13 +85,15 @@ impl Hypervisor {
         Ok(threads)
     }
 
-    /// Whether the kernel has a thread that carries its packets: one of its own since Linux 6.4, before that a thread
-    /// of the kernel that is named for it (`vhost_dev_set_owner` of drivers/vhost/vhost.c).
-    pub fn has_vhost(&self, host: &dyn Reader) -> bool {
-        let own = || self.threads(host).is_ok_and(|all| all.iter().any(|thread| thread.role == Role::Vhost));
+    /// How many threads the kernel has that carry its packets, one for each queue of each of its cards with vhost: QEMU's
+    /// own since Linux 6.4, before that the kernel's, which are named for it (`vhost_dev_set_owner` of
+    /// drivers/vhost/vhost.c).
+    pub fn vhost_threads(&self, host: &dyn Reader) -> usize {
+        let threads = self.threads(host).unwrap_or_default();
         let named = format!("vhost-{}", self.pid);
-        let is_named = |pid: &u32| process::comm(host, *pid).is_ok_and(|comm| comm == named);
-        own() || process::all(host).is_ok_and(|all| all.iter().any(is_named))
+        let is_named = |pid: &&u32| process::comm(host, **pid).is_ok_and(|comm| comm == named);
+        let of_kernel = process::all(host).unwrap_or_default().iter().filter(is_named).count();
+        threads.iter().filter(|thread| thread.role == Role::Vhost).count() + of_kernel
     }
 }
 
@@ -137,9 +139,12 @@ mod tests {
         assert!(hypervisor.threads(&Fake::new("fake")).is_err());
 
         // Its own thread, a thread of the kernel, another QEMU's.
-        assert!(!hypervisor.has_vhost(&host));
-        assert!(hypervisor.has_vhost(&host.file("/proc/10/task/16/comm", "vhost-10\n")));
-        let of_kernel = |comm: &str| Fake::new("fake").file("/proc/7/comm", comm);
-        assert!(hypervisor.has_vhost(&of_kernel("vhost-10\n")) && !hypervisor.has_vhost(&of_kernel("vhost-11\n")));
+        assert_eq!(hypervisor.vhost_threads(&host), 0);
+        let own = |host: Fake, tid: u32| host.file(format!("/proc/10/task/{tid}/comm"), "vhost-10\n");
+        assert_eq!(hypervisor.vhost_threads(&own(own(host, 16), 17)), 2);
+        let of_kernel = |host: Fake, pid: u32, comm: &str| host.file(format!("/proc/{pid}/comm"), comm);
+        let kernel = of_kernel(of_kernel(Fake::new("fake"), 7, "vhost-10\n"), 8, "vhost-11\n");
+        assert_eq!(hypervisor.vhost_threads(&kernel), 1);
+        assert_eq!(hypervisor.vhost_threads(&of_kernel(kernel, 9, "vhost-10\n")), 2);
     }
 }

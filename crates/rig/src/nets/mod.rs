@@ -11,14 +11,13 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vmio_look::require::{Requirement, program, root};
-use vmio_node::linux::net;
 use vmio_node::{Exec, Node, Reader};
 
 mod bridge;
+mod in_guest;
 mod loopback;
 mod namespace;
 mod shared;
@@ -26,6 +25,7 @@ mod uplink;
 mod veth;
 mod wire;
 
+pub use in_guest::{bring_up, turn_to};
 pub use namespace::Namespace;
 
 /// All networks, in the order in which they are shown.
@@ -184,6 +184,8 @@ pub struct NetEnd {
 pub struct Plug {
     /// The tap device, in the host's namespace.
     pub tap: String,
+    /// The hardware address of the guest's device.
+    pub mac: String,
     /// The guest's address.
     pub address: IpAddr,
     /// Bits of its network.
@@ -191,6 +193,12 @@ pub struct Plug {
 }
 
 impl NetPath {
+    /// Without an end but this one.
+    #[cfg(test)]
+    pub(crate) fn to(plug: Option<Plug>) -> Self {
+        Self { plug, ..Self::empty() }
+    }
+
     fn empty() -> Self {
         Self {
             native: None,
@@ -288,35 +296,14 @@ impl NetCtx<'_> {
             format!("link set {tap} up"),
         ];
         self.host.ip(self.node, &lines.each_ref().map(String::as_str))?;
-        Ok(Plug { tap, address: addresses.actor.into(), prefix: addresses.prefix })
+        Ok(Plug { tap, mac: mac(self.number), address: addresses.actor.into(), prefix: addresses.prefix })
     }
 }
 
-/// Gives a guest's device its address, and returns its name. It is found by its hardware address, since names depend
-/// on the order in which drivers come up.
-///
-/// # Errors
-/// When it does not show, or `ip` refuses.
-pub fn bring_up(guest: &dyn Node, mac: &str, plug: &Plug) -> Result<String> {
-    let until = Instant::now() + SHOWS;
-    let device = loop {
-        if let Some(device) = net::Interfaces::here(guest.reader()).with_address(mac) {
-            break device;
-        }
-        if Instant::now() > until {
-            let has = match net::Interfaces::here(guest.reader()).names() {
-                Ok(names) => names.join(", "),
-                Err(e) => e.to_string(),
-            };
-            return Err(Error::NotShown { mac: mac.to_owned(), seconds: SHOWS.as_secs(), has });
-        }
-        thread::sleep(POLL);
-    };
-    let (address, prefix) = (plug.address, plug.prefix);
-    let lines =
-        ["link set lo up", &format!("address add {address}/{prefix} dev {device}"), &format!("link set {device} up")];
-    ip(guest, &Exec::new("ip"), &lines)?;
-    Ok(device)
+/// The hardware address of a guest's device on the path of this number: no other of the run has it, whichever guests lie
+/// on one bridge. Locally administered (IEEE 802, bit 1 of the first octet); QEMU's own prefix.
+pub(crate) fn mac(number: u8) -> String {
+    format!("52:54:00:76:00:{number:02x}")
 }
 
 /// Has `ip` (ip(8)), as it is started there, do each of these lines; it stops at the first that fails.
@@ -330,9 +317,6 @@ fn ip(node: &dyn Node, program: &Exec, lines: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// How long a guest's device may take to show.
-const SHOWS: Duration = Duration::from_secs(15);
-const POLL: Duration = Duration::from_millis(20);
 /// How long `ip` may take: a guest under emulation is slow.
 const IP_LIMIT: Duration = Duration::from_secs(20);
 /// The programs that vmio itself runs in guests that have network devices.
@@ -415,6 +399,14 @@ pub enum Error {
         seconds: u64,
         /// The devices that the guest has, or why that is not known.
         has: String,
+    },
+    /// A guest's device was set up and found no link.
+    #[error("its network device {device} has no link {seconds} s after it was set up")]
+    NoLink {
+        /// The guest's name of it.
+        device: String,
+        /// How long was waited.
+        seconds: u64,
     },
 }
 

@@ -34,12 +34,20 @@ const MTU: &str = "mtu";
 pub const RING: &str = "receive_ring";
 /// What QEMU's device calls it.
 pub const RING_PROPERTY: &str = "rx_queue_size";
-/// Whether the kernel has a thread that carries the guest's packets: QEMU goes on without where its part does not start.
+/// Whether the kernel has the threads that carry the guest's packets: QEMU goes on without where its part does not start.
 pub const VHOST: &str = "vhost";
+const ON: &str = "on";
+const OFF: &str = "off";
 
-/// How [`VHOST`] is told.
-pub fn on_or_off(is: bool) -> String {
-    if is { "on" } else { "off" }.to_owned()
+/// How [`VHOST`] is told of a guest with these cards, of which the kernel has so many threads: one for each queue of each card
+/// with vhost. Which card has none cannot be told, so all of them count as not carried.
+pub fn carried<'a>(threads: usize, cards: impl Iterator<Item = &'a Nic>) -> String {
+    let wanted: usize = cards.filter(|nic| nic.vhost).map(|nic| nic.queues.unwrap_or(1) as usize).sum();
+    match threads {
+        0 => OFF.to_owned(),
+        threads if threads < wanted => format!("{OFF} for {} of {wanted} queues", wanted - threads),
+        _ => ON.to_owned(),
+    }
 }
 
 /// How a guest has set up its device: its driver, the queues that it sends by, its MTU.
@@ -121,7 +129,7 @@ pub trait NicModel: Sync {
     fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), String> {
         let mut want = vec![(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
         want.extend(asked.ring.map(|ring| (RING, ring.to_string())));
-        want.extend(asked.vhost.then(|| (VHOST, on_or_off(true))));
+        want.extend(asked.vhost.then(|| (VHOST, ON.to_owned())));
         let differs = |(key, value): &&(&str, String)| found.get(*key) != Some(value);
         let wrong = want.iter().filter(differs).map(|(key, value)| {
             format!("{key} is {} instead of {value}", found.get(*key).map_or("unknown", String::as_str))
@@ -151,6 +159,23 @@ mod tests {
     use vmio_node::Fake;
 
     use super::*;
+
+    /// Of two cards one fell back: neither is told as carried by the kernel.
+    #[test]
+    fn vhost_is_on_where_every_queue_has_its_thread() {
+        let vhost = |queues: Option<u32>| Nic { vhost: true, queues, ..Nic::new("virtio-net") };
+        let cards = [vhost(None), vhost(Some(2)), Nic::new("e1000")];
+        let told = |threads: usize| carried(threads, cards.iter());
+        assert_eq!([0, 1, 2, 3, 4].map(told), ["off", "off for 2 of 3 queues", "off for 1 of 3 queues", "on", "on"]);
+        let model = find("virtio-net").unwrap();
+        let found = |threads: usize| {
+            let all = [(DRIVER, "virtio_net".to_owned()), (QUEUES, "1".to_owned()), (VHOST, told(threads))];
+            all.map(|(key, value)| (key.to_owned(), value)).into()
+        };
+        assert_eq!(model.readback(&cards[0], &found(3)), Ok(()));
+        assert_eq!(model.readback(&cards[0], &found(1)), Err("vhost is off for 2 of 3 queues instead of on".into()));
+        assert_eq!(model.readback(&cards[0], &found(0)), Err("vhost is off instead of on".into()));
+    }
 
     #[test]
     fn contract_of_every_device() {

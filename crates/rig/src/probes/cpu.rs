@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{BUSY, ROLE};
+use vmio_model::result::{BUSY, ROLE, STOLEN};
 use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
@@ -118,9 +118,6 @@ fn contained(spent: &Spent<'_>) -> Result<Vec<Reading>, String> {
     let role = |role: &str, seconds| Reading::scalar(BUSY, seconds).with(ROLE, role);
     Ok(vec![role("agent", agent), role("program", program)])
 }
-
-/// The figure of seconds that processors wanted to work and their own hypervisor gave to others.
-const STOLEN: &str = "stolen-seconds";
 
 /// Seconds that all processors worked.
 fn host_busy(text: &str) -> Option<f64> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::summary::wires::WAY;
 use vmio_node::linux::net::{self, Traffic};
 use vmio_node::{Exec, Node};
 
@@ -12,8 +13,6 @@ use super::{ByItself, Looking, Probe, Thing, Way};
 
 /// How long a look may take.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The label of a figure: which way the packets went, as the interface sees it.
-const WAY: &str = "way";
 
 /// Entry of the list of probes.
 pub struct Link;

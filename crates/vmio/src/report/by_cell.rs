@@ -3,9 +3,10 @@
 
 use std::fmt::Write;
 
-use vmio_model::figure::RUN;
+use vmio_model::figure::{RUN, Unit};
 use vmio_model::stats::Estimate;
-use vmio_model::summary::{FigureRow, PageCache};
+use vmio_model::summary::wires::{Carried, Wire};
+use vmio_model::summary::{CellRow, FigureRow, PageCache};
 
 use super::Report;
 use super::format;
@@ -33,7 +34,39 @@ pub(super) struct Section {
 /// Those that have something to say.
 fn sections<'a>(report: &'a Report<'_>) -> impl Iterator<Item = Section> + 'a {
     let published = report.series.iter().map(|table| series::section(table, true));
-    [page_cache(report), on_end(report)].into_iter().chain(published).filter(|section| !section.rows.is_empty())
+    [wires(report), page_cache(report), on_end(report)]
+        .into_iter()
+        .chain(published)
+        .filter(|section| !section.rows.is_empty())
+}
+
+/// What the wire carried beside what the program says.
+fn wires(report: &Report<'_>) -> Section {
+    let rate = |carried: &Carried| format::figure(Unit::BitsPerSecond, 8.0 * carried.bytes_per_second.value);
+    let told = |row: &CellRow, wire: &Wire| {
+        let judged = row.figures.iter().find(|figure| figure.name == row.figure && figure.labels.is_empty());
+        let program = judged.map_or(String::new(), |figure| format::figure(figure.unit, figure.typical.value));
+        let both = |of: fn(&Carried) -> &Estimate| of(&wire.received).value + of(&wire.sent).value;
+        let packets = format::figure(Unit::PacketsPerSecond, both(|carried| &carried.packets_per_second));
+        let packets = packets.trim_end_matches(" packets/s").to_owned();
+        let dropped = both(|carried| &carried.dropped_packets);
+        let dropped = if dropped == 0.0 { "0".to_owned() } else { format::three(dropped) };
+        let cells = vec![program, rate(&wire.received), rate(&wire.sent), packets, dropped];
+        (format!("{}, {}", row.key, wire.link), cells)
+    };
+    let cells = report.summary.cells.iter();
+    Section {
+        title: "What the wire carried".to_owned(),
+        meaning: "By the kernel's counters of the interface that is named with the cell, headers and all, beside the figure that \
+                  the program is judged by. What a tap received its guest has sent; natively it is the peer's interface. \
+                  Packets are of both ways, large ones that are cut up later count once; dropped ones are those of a \
+                  sample. The time is that of the whole cell, in which programs also start and end, so rates can be less \
+                  than the program's own."
+            .to_owned(),
+        columns: ["program", "received", "sent", "packets/s", "dropped"].map(str::to_owned).into(),
+        rows: cells.flat_map(|row| row.wires.iter().map(|wire| told(row, wire))).collect(),
+        notes: Vec::new(),
+    }
 }
 
 fn page_cache(report: &Report<'_>) -> Section {

@@ -18,7 +18,17 @@ pub const LOAD: &str = "depth: requests in flight there on average over time, th
 /// machine nothing.
 pub fn any(row: &CellRow) -> bool {
     let here = row.cell.actors().any(|actor| !actor.side.is_afar());
-    here && (row.cell.target().is_some() || !cpu(row).concat().is_empty())
+    here && (row.cell.target().is_some() || !cpu(row).concat().is_empty() || !idle(row).is_empty())
+}
+
+/// How idle the host's processors were in a cell that is on no disk; of one that is, the disk says what was waited for.
+pub fn idle(row: &CellRow) -> String {
+    row.cpu.host_idle_ratio.filter(|_| row.cell.target().is_none()).map_or(String::new(), format::percent)
+}
+
+/// Whether any of these has such a figure.
+pub fn any_idle<'a>(mut rows: impl Iterator<Item = &'a CellRow>) -> bool {
+    rows.any(|row| !idle(row).is_empty())
 }
 
 /// The cells of which there is something to say, in the order of the tables, then those that no table shows.
@@ -87,8 +97,22 @@ pub fn meaning(report: &Report<'_>) -> String {
     let contained = if contained { " In a container, agent is vmio's own, program what it ran there." } else { "" };
     let by_thread =
         if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}{contained}") };
-    format!("{}: CPU time of the whole host{} {}.{by_thread}", names.join(" and "), less(report), over.join(" and "))
-        + &clocks(report)
+    let whole = match names.is_empty() {
+        true => String::new(),
+        false => {
+            format!("{}: CPU time of the whole host{} {}.", names.join(" and "), less(report), over.join(" and "))
+                + &by_thread
+                + &clocks(report)
+        }
+    };
+    let idle = match any_idle(report.summary.cells.iter()) {
+        true => {
+            "idle: part of the time in which the host's processors had nothing to do, all of them together and whoever \
+             worked beside the cell, in ticks. Where it is large, the cell waited for something else."
+        }
+        false => "",
+    };
+    [whole.as_str(), idle].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// What is not in the whole.

@@ -124,6 +124,7 @@ fn cpu(report: &Report<'_>) -> Html {
         return html! {};
     }
     let [gigabytes, requests, kernel] = cost::counted(rows.iter().copied());
+    let idle = cost::any_idle(rows.iter().copied());
     html! {
         h2 { "CPU time" }
         details {
@@ -136,6 +137,7 @@ fn cpu(report: &Report<'_>) -> Html {
                             th.l scope="col" { "Cell" }
                             @if gigabytes { th scope="col" { "Host, s/GB" } }
                             @if requests { th scope="col" { "Host, each request" } }
+                            @if idle { th scope="col" { "Host idle" } }
                             th.l scope="col" { "QEMU or container, s/GB" }
                             @if kernel { th scope="col" { "Kernel threads, s/GB" } }
                         }
@@ -147,6 +149,7 @@ fn cpu(report: &Report<'_>) -> Html {
                                 th scope="row" { (cell.key) }
                                 @if gigabytes { td { (gigabyte) } }
                                 @if requests { td { (request) } }
+                                @if idle { td { (cost::idle(cell)) } }
                                 td.l { (roles) }
                                 @if kernel { td { (threads) } }
                             }

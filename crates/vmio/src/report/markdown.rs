@@ -62,12 +62,15 @@ pub fn markdown(report: &Report<'_>) -> String {
     put(paper::markdown(report));
     let cost = cost::rows(report);
     let counted = cost::counted(cost.iter().copied());
+    let idle = cost::any_idle(cost.iter().copied());
     if !cost.is_empty() || summary.cells.is_empty() {
         let [a, b, c] = counted.map(|there| if there { "--:|" } else { "" });
         let title = |dashes: &str, title: &'static str| if dashes.is_empty() { "" } else { title };
         let (bytes, requests) = (title(a, " host, s/GB |"), title(b, " host, each request |"));
         let kernel = title(c, " kernel threads, s/GB |");
-        let head = format!("| cell |{bytes}{requests} QEMU by thread role, s/GB |{kernel}\n|---|{a}{b}---|{c}");
+        let (idle, d) = if idle { (" host idle |", "--:|") } else { ("", "") };
+        let head =
+            format!("| cell |{bytes}{requests}{idle} QEMU by thread role, s/GB |{kernel}\n|---|{a}{b}{d}---|{c}");
         put(format!("\n## CPU time\n\n{head}"));
     }
     for cell in cost {
@@ -75,10 +78,11 @@ pub fn markdown(report: &Report<'_>) -> String {
         let [first, second, last] = counted;
         let column = |text: String, there: bool| if there { format!(" {text} |") } else { String::new() };
         let [gigabyte, request] = [column(gigabyte, first), column(request, second)];
-        put(format!("| {} |{gigabyte}{request} {} |{}", plain(&cell.key), plain(&roles), column(threads, last)));
+        let (name, idle, last) = (plain(&cell.key), column(cost::idle(cell), idle), column(threads, last));
+        put(format!("| {name} |{gigabyte}{request}{idle} {} |{last}", plain(&roles)));
     }
     let means = cost::meaning(report);
-    if counted.contains(&true) {
+    if counted.contains(&true) || idle {
         put(format!("\n{}", plain(&means)));
     }
     put(by_cell::markdown(report));

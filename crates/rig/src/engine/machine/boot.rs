@@ -41,6 +41,8 @@ pub(super) struct Running {
     /// Why it has no disk for these.
     pub(super) without: BTreeMap<Way, String>,
     pub(super) qemu: Option<Qemu>,
+    /// Its network devices that lie on a network with others of its own.
+    pub(super) rivals: Vec<net::Rival>,
 }
 
 /// The guests that cells need, each with the disks that it has in any of them: a round boots one of each. One that
@@ -173,7 +175,7 @@ impl Machine<'_> {
         // What the guest said until then tells why its network is not there.
         let addressed = net::address(&*guest, &spec.name, &nics, self.local.reader())
             .map_err(|e| guest.give_up(&format!("{e:#}")))?;
-        for (at, found) in addressed {
+        for (at, found) in addressed.set_up {
             self.store.add_effective(self.run, &at, &found)?;
         }
         if guest.processes().is_some() {
@@ -207,7 +209,7 @@ impl Machine<'_> {
         }
         self.store.set_environment(self.run, &self.environment)?;
         let qemu = guest.hypervisor().map(|h| Qemu::of(h, self.local.reader())).transpose()?;
-        Ok(Running { guest, disks, raw, without, qemu })
+        Ok(Running { guest, disks, raw, without, qemu, rivals: addressed.rivals })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.

@@ -16,7 +16,7 @@ use self::boot::{Running, Way};
 use self::native::Natives;
 pub use self::native::forecast as natives_forecast;
 use self::net::PathKey;
-pub use self::net::too_many as too_many_paths;
+pub use self::net::{rivals, too_many as too_many_paths};
 use self::observe::UNCAPPED;
 pub use self::prepare::{MustStop, Parts};
 use self::stage::Terms;
@@ -35,6 +35,7 @@ use crate::workloads::{self, Gentle};
 
 mod boot;
 mod inside;
+mod links;
 mod native;
 mod net;
 mod observe;

@@ -92,6 +92,8 @@ pub(super) fn of_container(paths: &BTreeMap<PathKey, NetPath>, side: &Side) -> V
 /// A device of a guest, and where its end is.
 pub(super) struct Plugged<'a> {
     pub(super) spec: NicSpec,
+    /// The network that it lies on.
+    network: &'a str,
     /// Where it is plugged in.
     plug: &'a Plug,
     /// What results know it by.
@@ -103,31 +105,43 @@ pub(super) fn of_guest<'a>(paths: &'a BTreeMap<PathKey, NetPath>, side: &Side) -
     let mine = paths.iter().filter(|(key, _)| key.side == *side);
     let plugged = mine.filter_map(|(key, path)| Some((key, key.nic.clone()?, path.plug.as_ref()?)));
     plugged
-        .enumerate()
-        .map(|(i, (key, nic, plug))| {
-            // Locally administered (IEEE 802, bit 1 of the first octet); QEMU's own prefix.
-            let mac = format!("52:54:00:76:{:02x}:{:02x}", side.nth % 256, i % 256);
+        .map(|(key, nic, plug)| {
             let at = format!("{}/{side}/{}", key.network, nic.label());
-            Plugged { spec: NicSpec { nic, tap: plug.tap.clone(), mac }, plug, at }
+            let spec = NicSpec { nic, tap: plug.tap.clone(), mac: plug.mac.clone() };
+            Plugged { spec, network: &key.network, plug, at }
         })
         .collect()
 }
 
-/// Gives the devices of a guest that has booted their addresses, and looks how it has set them up: by the device's
-/// path, as `uplink/qemu/virtio-net`.
+/// What a guest that has booted has made of its devices.
+pub(super) struct Addressed {
+    /// How it has set them up, by the device's path, as `uplink/qemu/virtio-net`.
+    pub(super) set_up: Vec<(String, BTreeMap<String, String>)>,
+    /// Those that lie on a network with others of its own.
+    pub(super) rivals: Vec<Rival>,
+}
+
+/// A device of a guest on a network that all paths share, and its name there.
+pub(super) struct Rival {
+    network: String,
+    nic: Nic,
+    interface: String,
+}
+
+/// Gives the devices of a guest that has booted their addresses, and looks how it has set them up.
 pub(super) fn address(
     guest: &dyn Guest,
     name: &str,
     nics: &[Plugged<'_>],
     host: &dyn Reader,
-) -> anyhow::Result<Vec<(String, BTreeMap<String, String>)>> {
-    let (node, mut found) = (guest.node(), Vec::new());
-    for Plugged { spec, plug, at } in nics {
-        let interface = nets::bring_up(&*node, &spec.mac, plug)?;
+) -> anyhow::Result<Addressed> {
+    let (node, mut all) = (guest.node(), Addressed { set_up: Vec::new(), rivals: Vec::new() });
+    for Plugged { spec, network, plug, at } in nics {
+        let interface = nets::bring_up(&*node, plug)?;
         let mut set_up = nics::effective(&Interfaces::here(node.reader()), &interface);
         if spec.nic.vhost {
-            let carried = guest.hypervisor().is_some_and(|h| h.has_vhost(host));
-            set_up.insert(nics::VHOST.to_owned(), nics::on_or_off(carried));
+            let threads = guest.hypervisor().map_or(0, |h| h.vhost_threads(host));
+            set_up.insert(nics::VHOST.to_owned(), nics::carried(threads, nics.iter().map(|nic| &nic.spec.nic)));
         }
         if spec.nic.ring.is_some() {
             let told = guest.hypervisor().and_then(|h| h.property(&spec.tap, nics::RING_PROPERTY));
@@ -136,13 +150,52 @@ pub(super) fn address(
         let model = nics::find(&spec.nic.model).with_context(|| format!("no network device {}", spec.nic.model))?;
         let differs = |e: String| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
         model.readback(&spec.nic, &set_up).map_err(differs)?;
-        found.push((at.clone(), set_up));
+        all.set_up.push((at.clone(), set_up));
+        if nics.iter().filter(|other| other.network == *network).count() > 1 && is_shared(network) {
+            all.rivals.push(Rival { network: (*network).to_owned(), nic: spec.nic.clone(), interface });
+        }
     }
-    Ok(found)
+    Ok(all)
+}
+
+fn is_shared(network: &str) -> bool {
+    nets::find(network).is_some_and(|network| network.is_shared())
+}
+
+/// Has a guest work by the device that is meant, where others of its own lie on the same network.
+pub(super) fn turn_to(guest: &dyn Node, rivals: &[Rival], actor: &Actor) -> nets::Result<()> {
+    let Subject::Path { network, nic: Some(nic), .. } = &actor.subject else { return Ok(()) };
+    let there: Vec<&Rival> = rivals.iter().filter(|rival| rival.network == *network).collect();
+    let (meant, others): (Vec<&Rival>, Vec<&Rival>) = there.into_iter().partition(|rival| rival.nic == *nic);
+    let others: Vec<&str> = others.iter().map(|rival| rival.interface.as_str()).collect();
+    meant.into_iter().try_for_each(|meant| nets::turn_to(guest, &meant.interface, &others))
+}
+
+/// Why the actors of a cell cannot work at once: a guest uses one device at a time on a network that all share.
+pub fn rivals(cell: &Cell) -> Option<String> {
+    let mut used: BTreeMap<(Side, String), Nic> = BTreeMap::new();
+    cell.with_neighbours().find_map(|actor| {
+        let Subject::Path { network, nic: Some(nic), .. } = actor.subject else { return None };
+        let side = actor.side.to_string();
+        let before = used.entry((actor.side, network.clone())).or_insert_with(|| nic.clone());
+        (is_shared(&network) && *before != nic).then(|| {
+            format!(
+                "{side} would work on {network} by {} and by {} at once, and a guest sends by one card there: name one, \
+                 or let another guest have the other (nth = 2)",
+                before.label(),
+                nic.label()
+            )
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use vmio_model::study::{Names, Study};
+    use vmio_node::fake::{Fake, says};
+
     use super::*;
 
     #[test]
@@ -156,5 +209,94 @@ mod tests {
         assert_eq!((keys(&cells).len(), too_many(&cells)), (256, None));
         cells.push(on(256, "iperf3-tcp", "host"));
         assert!(too_many(&cells).is_some_and(|why| why.contains("257 paths") && why.contains("256 at most")));
+    }
+
+    fn names() -> Names {
+        fn of<T: ?Sized>(all: &[&T], name: impl Fn(&T) -> &'static str) -> Vec<String> {
+            all.iter().map(|entry| name(entry).to_owned()).collect()
+        }
+        Names {
+            guests: of(crate::guests::ALL, |g| g.name()),
+            targets: of(crate::disks::targets::ALL, |t| t.name()),
+            drivers: of(crate::disks::drivers::ALL, |d| d.name()),
+            networks: of(nets::ALL, |n| n.name()),
+            inside: nets::inside(),
+            peers: nets::peers(),
+            nics: of(nics::ALL, |n| n.name()),
+            settings: crate::settings::names(),
+            workloads: crate::workloads::names(),
+            workload_families: crate::workloads::FAMILIES.to_vec(),
+            traits: None,
+        }
+    }
+
+    /// All guests of a run are there at once, and those on `shared` lie on one bridge.
+    #[test]
+    fn no_two_devices_of_a_run_have_one_hardware_address() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../studies");
+        let mut most = 0;
+        for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let study = Study::parse(&file.display().to_string(), &text, &names()).unwrap();
+            let cells = study.cells();
+            let numbered = (0..=u8::MAX).zip(keys(&cells)).map(|(number, key)| {
+                let (tap, address) = (format!("tap{number}"), [198, 19, 1, number].into());
+                let plug = key.nic.as_ref().map(|_| Plug { tap, mac: nets::mac(number), address, prefix: 16 });
+                (key, NetPath::to(plug))
+            });
+            let paths: BTreeMap<PathKey, NetPath> = numbered.collect();
+            let guests = super::super::boot::sides(&cells);
+            let devices: Vec<_> = guests.keys().flat_map(|side| of_guest(&paths, side)).collect();
+            let distinct: BTreeSet<&str> = devices.iter().map(|device| device.spec.mac.as_str()).collect();
+            assert_eq!(distinct.len(), devices.len(), "{}", file.display());
+            assert!(distinct.iter().all(|mac| mac.starts_with("52:54:00:") && mac.len() == 17), "{distinct:?}");
+            most = most.max(devices.iter().filter(|device| device.network == "shared").count());
+        }
+        assert!(most >= 3, "a study has several guests on one bridge: {most}");
+    }
+
+    #[test]
+    fn a_guest_works_by_one_device_on_a_network_that_all_share() {
+        let actor = |network: &str, nth: u32, nic: &str, peer: &str| {
+            let subject = Subject::Path { network: network.into(), peer: peer.into(), nic: Some(Nic::new(nic)) };
+            Cell::of(Side { nth, ..Side::of("qemu") }, subject, "iperf3-tcp").lead
+        };
+        let told = |one: Actor, other: Actor| {
+            let mut cell = Cell::of(Side::native(), Subject::Machine, "openssl");
+            cell.beside = vec![one, other];
+            rivals(&cell)
+        };
+        let first = || actor("shared", 0, "virtio-net", "host");
+        assert_eq!(told(first(), actor("shared", 0, "virtio-net", "remote")), None);
+        assert_eq!(told(first(), actor("shared", 1, "e1000", "host")), None, "another guest");
+        assert_eq!(told(first(), actor("bridge", 0, "e1000", "host")), None, "a bridge of its own");
+        let said = told(first(), actor("shared", 0, "e1000", "host")).unwrap();
+        assert!(said.contains("by virtio-net and by e1000 at once") && said.contains("nth = 2"), "{said}");
+        // As whom another one sends to, too.
+        assert!(told(actor("shared", 0, "virtio-net", "neighbour"), actor("shared", 1, "e1000", "host")).is_some());
+    }
+
+    /// The others are taken down before the one that is meant comes up, once.
+    #[test]
+    fn the_device_that_is_meant_is_the_only_one() {
+        let rival = |model: &str, interface: &str| Rival {
+            network: "shared".into(),
+            nic: Nic::new(model),
+            interface: interface.into(),
+        };
+        let rivals = [rival("e1000", "eth0"), rival("virtio-net", "eth1")];
+        let subject =
+            |nic: &str| Subject::Path { network: "shared".into(), peer: "host".into(), nic: Some(Nic::new(nic)) };
+        let actor = |nic: &str| Cell::of(Side::of("qemu"), subject(nic), "iperf3-tcp").lead;
+        let guest = || Fake::new("guest").installed("ip").command(|_| Some(says("")));
+        let both = guest().file("/sys/class/net/eth0/carrier", "1\n").file("/sys/class/net/eth1/carrier", "1\n");
+        let lines = |guest: &Fake| guest.ran().iter().map(|cmd| cmd.args.join(" ")).collect::<Vec<_>>();
+        turn_to(&both, &rivals, &actor("virtio-net")).unwrap();
+        assert_eq!(lines(&both), ["link set eth0 down"]);
+        let one = guest().file("/sys/class/net/eth1/carrier", "1\n");
+        turn_to(&one, &rivals, &actor("virtio-net")).unwrap();
+        assert_eq!(lines(&one), [""; 0], "it is the only one already");
+        turn_to(&one, &[], &actor("e1000")).unwrap();
+        assert_eq!(lines(&one), [""; 0], "a guest with one card is left alone");
     }
 }

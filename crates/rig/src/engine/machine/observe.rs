@@ -10,6 +10,7 @@ use vmio_model::cell::{Cell, DetectZeroes};
 use vmio_model::result::{DeviceUse, Foreign, Mark, Sample, WorkloadResult};
 
 use super::Machine;
+use super::links::Links;
 use super::settings::{self, Chosen};
 use super::stage::{Act, Terms};
 use crate::engine::measure::Impossible;
@@ -65,7 +66,7 @@ impl Machine<'_> {
                 settled = settled.and(self.settle(act));
             }
         }
-        let Worked { before, started_unix, results, seen } = match (worked, &taken_back) {
+        let Worked { before, started_unix, results, seen, lost } = match (worked, &taken_back) {
             // Another time it may go: a guest that is left with what was set is booted anew.
             (Err(error), Err(left)) if error.is::<Impossible>() => anyhow::bail!("{error:#}; and {left:#}"),
             (Err(error), Err(left)) => return Err(error.context(format!("{left:#}"))),
@@ -75,7 +76,13 @@ impl Machine<'_> {
             let act = &acts[place];
             let error = self.blamed(act, error);
             if acts.len() > 1 { error.context(act.actor.key()) } else { error }
-        })?;
+        });
+        // Whatever the programs made of it: their figures are not of the path that was meant.
+        let results = match (lost, results) {
+            (Some(lost), Ok(_)) => return Err(anyhow::anyhow!("{lost}: what it measured is not kept")),
+            (Some(lost), Err(error)) => return Err(error.context(lost)),
+            (None, results) => results?,
+        };
         let with_command =
             |(act, result): (&Act, WorkloadResult)| WorkloadResult { command: act.command(result.command), ..result };
         let done: Vec<WorkloadResult> = acts.iter().zip(results).map(with_command).collect();
@@ -98,12 +105,18 @@ impl Machine<'_> {
     /// The work itself, with the probes around it.
     fn watch_acts(&mut self, acts: &Arc<Vec<Act>>) -> anyhow::Result<Worked> {
         let subjects = probes::each_once(acts.iter().flat_map(|act| act.subjects.clone()));
+        let links = Links::of(acts);
+        if let Some(down) = links.down() {
+            let why = format!("the link {down} of its path is down, in a network namespace of vmio's own: run it anew");
+            return Err(Impossible(why).into());
+        }
         let before = self.look_before(&subjects)?;
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
         let watch = Watch::start(subjects)?;
         let at_work = Arc::clone(acts);
         let results = self.on_storage(move || perform(&at_work))?;
-        Ok(Worked { before, started_unix, results, seen: watch.stop() })
+        let seen = watch.stop();
+        Ok(Worked { before, started_unix, results, seen, lost: links.lost(&Links::of(acts)) })
     }
 
     /// What is still to be done with an actor's disk after its work.
@@ -149,6 +162,8 @@ struct Worked {
     /// By actor; or whose failed first, and why.
     results: Result<Vec<WorkloadResult>, (usize, workloads::Error)>,
     seen: vmio_node::Result<Observed>,
+    /// The link that did not stay up.
+    lost: Option<String>,
 }
 
 /// Runs the actors, each from its start on, and waits for all of them: one that fails ends none of the others. What

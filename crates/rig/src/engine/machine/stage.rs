@@ -204,6 +204,11 @@ impl Machine<'_> {
         let network = nets::find(network).with_context(|| format!("no network {network}"))?;
         let ours = network.is_ours();
         let neighbour = actor.neighbour();
+        for one in std::iter::once(actor).chain(&neighbour) {
+            let Some(running) = self.guests.get(&one.side) else { continue };
+            let by = || format!("{} cannot be had to work by the card that is meant", one.side);
+            super::net::turn_to(&*running.guest.node(), &running.rivals, one).with_context(by)?;
+        }
         let served = if network.is_inside() {
             own.clone()
         } else if let Some(neighbour) = &neighbour {

@@ -7,6 +7,7 @@ use vmio_model::study::Study;
 use vmio_node::Node;
 
 use super::Wishes;
+use super::machine::rivals;
 use crate::disks::places::Ground;
 use crate::disks::targets;
 use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
@@ -37,7 +38,7 @@ pub(super) fn unmet(
             let why = why_not(actor, local, gentle, wishes, ground);
             why.or_else(|| too_much_asked(actor, study, ground))
         });
-        unfit.or_else(|| unsettable(cell, local)).or_else(|| in_each_others_way(cell))
+        unfit.or_else(|| unsettable(cell, local)).or_else(|| in_each_others_way(cell)).or_else(|| rivals(cell))
     };
     study.cells().into_iter().filter_map(|cell| Some(Skipped { reason: why(&cell)?, cell })).collect()
 }

@@ -165,10 +165,11 @@ impl Out {
             let what = if on_disk { "At the device and CPU time" } else { "CPU time" };
             self.title(&format!("{what}, {}", groups::named(of_thing[0])));
             let device = if on_disk { device_columns(["KiB", "depth", "busy"]) } else { String::new() };
-            let rows = of_thing.iter().flat_map(|group| &group.rows).map(|row| row.cell);
-            let [gigabytes, requests, _] = cost::counted(rows);
+            let rows = || of_thing.iter().flat_map(|group| &group.rows).map(|row| row.cell);
+            let ([gigabytes, requests, _], idle) = (cost::counted(rows()), cost::any_idle(rows()));
             let title = |there: bool, title: &'static str| if there { title } else { "" };
-            let titles = cpu_columns([title(gigabytes, "CPU s/GB"), title(requests, "CPU/req")]) + &device;
+            let titles =
+                cpu_columns([title(gigabytes, "CPU s/GB"), title(requests, "CPU/req"), title(idle, "idle")]) + &device;
             self.line(&self.style.dim(&format!("{:COST_LABEL$}{titles}", "")));
             for row in of_thing.iter().flat_map(|group| &group.rows) {
                 let [gigabyte, request, ..] = cost::cpu(row.cell);
@@ -178,7 +179,8 @@ impl Out {
                     None => format!("{:>18}", "not visible here"),
                 };
                 let label = format!("  {} {}", row.cell.cell.workload(), row.label);
-                self.labelled(&label, COST_LABEL, &(cpu_columns([&gigabyte, &request]) + &device));
+                let columns = cpu_columns([&gigabyte, &request, &cost::idle(row.cell)]);
+                self.labelled(&label, COST_LABEL, &(columns + &device));
                 let parts = cost::parts(row.cell);
                 if !parts.is_empty() {
                     self.paragraph("      ", 6, &parts);
@@ -248,7 +250,9 @@ fn device_columns([kib, depth, busy]: [&str; 3]) -> String {
     format!("{kib:>7}{depth:>6}{:>5}", narrow(busy))
 }
 
-/// What a cell cost: seconds of the host's processors for each GB, and for each request.
-fn cpu_columns([gigabyte, request]: [&str; 2]) -> String {
-    format!("{gigabyte:>10}{request:>10}")
+/// What a cell cost: seconds of the host's processors for each GB, and for each request; and how idle they were, which stands
+/// where the columns of the device are for a disk.
+fn cpu_columns([gigabyte, request, idle]: [&str; 3]) -> String {
+    let idle = if idle.is_empty() { String::new() } else { format!("{idle:>10}") };
+    format!("{gigabyte:>10}{request:>10}{idle}")
 }

@@ -1,0 +1,67 @@
+//! What the interfaces of a cell's path carried, by the kernel's counters.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::figure::{Reading, scalar};
+use crate::result::{Sample, Seen, Watched};
+use crate::stats::{Estimate, mean};
+
+/// The label of a link's figures: which way the packets went, as the interface sees it.
+pub const WAY: &str = "way";
+
+/// What went through an interface, with all headers, over the samples of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Wire {
+    /// Name of the interface on the host: a guest's tap, the host's end of a veth pair.
+    pub link: String,
+    /// What it received; at a tap that is what the guest sent.
+    pub received: Carried,
+    /// What it sent.
+    pub sent: Carried,
+}
+
+/// What went one way.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Carried {
+    /// Bytes of a sample over the time that it was watched.
+    pub bytes_per_second: Estimate,
+    /// Packets of a sample over the same; of what is segmented later, as it came.
+    pub packets_per_second: Estimate,
+    /// Packets of a sample that were thrown away for lack of room.
+    pub dropped_packets: Estimate,
+}
+
+/// Those of this host that were watched, in the order in which they came.
+pub(super) fn wires(samples: &[&Sample]) -> Vec<Wire> {
+    let mut by_link: Vec<(&str, Vec<&Seen>)> = Vec::new();
+    for seen in samples.iter().flat_map(|sample| &sample.seen).filter(|seen| seen.node.is_empty()) {
+        let Watched::Link(link) = &seen.watched else { continue };
+        match by_link.iter_mut().find(|(known, _)| known == link) {
+            Some((_, all)) => all.push(seen),
+            None => by_link.push((link, vec![seen])),
+        }
+    }
+    let wire = |(link, all): (&str, Vec<&Seen>)| {
+        let carried = |way: &str| carried(&all, way);
+        Some(Wire { link: link.to_owned(), received: carried("received")?, sent: carried("sent")? })
+    };
+    by_link.into_iter().filter_map(wire).collect()
+}
+
+fn carried(all: &[&Seen], way: &str) -> Option<Carried> {
+    let of = |figure: &str, rate: bool| {
+        let is = |reading: &&Reading| reading.figure == figure && reading.labels.get(WAY).is_some_and(|its| its == way);
+        let value = |seen: &&Seen| {
+            let amount = seen.figures.iter().find(is)?.value.typical()?;
+            let seconds = scalar(&seen.figures, "seconds").filter(|s| *s > 0.0);
+            if rate { Some(amount / seconds?) } else { Some(amount) }
+        };
+        mean(&all.iter().filter_map(value).filter(|x| x.is_finite()).collect::<Vec<f64>>())
+    };
+    Some(Carried {
+        bytes_per_second: of("bytes", true)?,
+        packets_per_second: of("packets", true)?,
+        dropped_packets: of("dropped", false)?,
+    })
+}
