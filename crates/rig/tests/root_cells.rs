@@ -151,7 +151,7 @@ fn a_rate_holds_both_ways_for_its_cells_alone() {
 /// Takes an interface down in whichever of the namespaces that this process holds has it.
 fn take_down(interface: &str) -> bool {
     let me = std::process::id();
-    let held = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
+    let mut held = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| {
         let path = entry.ok()?.path();
         let is_net = std::fs::read_link(&path).ok()?.display().to_string().starts_with("net:");
         is_net.then(|| format!("--net=/proc/{me}/fd/{}", path.file_name().unwrap().to_str().unwrap()))
@@ -160,7 +160,7 @@ fn take_down(interface: &str) -> bool {
         let args = [net.as_str(), "--", "ip", "link", "set", interface, "down"];
         Command::new("nsenter").args(args).output().unwrap().status.success()
     };
-    held.map(down).any(|done| done)
+    held.any(down)
 }
 
 /// Whether a client of iperf3 of this run is at work.
