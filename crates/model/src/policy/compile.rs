@@ -375,13 +375,12 @@ impl<'a> Compiler<'a> {
                 show_rate(self.shared)
             ));
         }
-        if self.pool.direction == Direction::GuestRx {
-            if self.named(|m| m.min > 0).iter().any(|name| name != super::HOST) {
-                notes.push(format!(
-                    "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link \
-                     before this host"
-                ));
-            }
+        let has_minima = || self.named(|m| m.min > 0).iter().any(|name| name != super::HOST);
+        if self.pool.direction == Direction::GuestRx && has_minima() {
+            notes.push(format!(
+                "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link before \
+                 this host"
+            ));
         }
         notes
     }
