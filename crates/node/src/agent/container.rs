@@ -52,10 +52,6 @@ const SCRATCH: [(&str, &str); 4] =
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
-/// Words of the environment that name directories of the host which the container has not: its own are where all look
-/// without them.
-const TEMPORARY: [&str; 4] = ["TMPDIR", "TMP", "TEMP", "TEMPDIR"];
-
 /// What a container is made of.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
@@ -128,9 +124,6 @@ fn on_host(socket: &Path, wanted: &Wanted) -> io::Result<ExitCode> {
     let client = UnixStream::connect(socket)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot connect to {}: {e}", socket.display())))?;
     let mut first = Command::new("/proc/self/exe");
-    for word in TEMPORARY {
-        first.env_remove(word);
-    }
     first.args([FIRST, NAME, &wanted.name, SCRATCH_MIB, &wanted.scratch_mib.to_string()]);
     if wanted.own_network {
         first.arg(OWN_NETWORK);
