@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 
 use vmio_look::{Look, scan};
-use vmio_model::cell::{Actor, Cell, Subject};
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules;
 use vmio_model::study::Study;
@@ -73,11 +73,7 @@ impl Reached {
             None => None,
             Some(address) => {
                 let machine = ways::by_ssh(address)?;
-                let over_wire = |actor: &Actor| match &actor.subject {
-                    Subject::Path { network, .. } => nets::find(network).is_some_and(|network| !network.is_ours()),
-                    _ => false,
-                };
-                send(&machine, &address.to_string(), study, over_wire)?;
+                send(&machine, &address.to_string(), study, nets::is_over_wire)?;
                 let peer = Peer { address: address.to_string(), node: machine.shared(), ends: ends(address)? };
                 Some((machine, peer))
             }

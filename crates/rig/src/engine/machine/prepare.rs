@@ -154,6 +154,7 @@ impl<'a> Machine<'a> {
             sick: None,
             exchanged: None,
             stuck: None,
+            lost: None,
             local,
             journal,
             progress,

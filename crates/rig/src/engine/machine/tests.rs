@@ -211,6 +211,7 @@ impl Bed {
             sick: None,
             exchanged: None,
             stuck: None,
+            lost: None,
             progress: &|_| {},
         }
     }
