@@ -254,6 +254,7 @@ fn environment() -> Environment {
         qemu: None,
         fio: None,
         programs: BTreeMap::new(),
+        peer_programs: BTreeMap::new(),
         backing: String::new(),
         modelled: None,
         vcpus: 1,
