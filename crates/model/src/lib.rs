@@ -30,6 +30,7 @@ pub mod stats;
 pub mod study;
 pub mod summary;
 pub mod top;
+pub mod versions;
 pub mod words;
 
 mod schema;

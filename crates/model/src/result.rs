@@ -64,6 +64,9 @@ pub struct Environment {
     /// in old runs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
+    /// The programs that they run at the peer of the network `wire`, each with what it says of its version there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peer_programs: BTreeMap<String, String>,
     /// The backing device of all targets: kernel name of the leaves, file system, mount; empty where the study
     /// has no disk.
     #[serde(default)]

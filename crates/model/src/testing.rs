@@ -334,6 +334,7 @@ fn environment() -> Environment {
         accel_reason: "made up".into(),
         qemu: Some("7.2".into()),
         programs: BTreeMap::new(),
+        peer_programs: BTreeMap::new(),
         fio: Some("3.33".into()),
         backing: "vda ext4 /".into(),
         modelled: None,

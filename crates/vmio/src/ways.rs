@@ -85,9 +85,9 @@ pub fn by_ssh(address: &ssh::Address) -> Result<Machine, Failure> {
     ssh::open(&command(SSH), address, &agents(&text)?).map(|machine| noted(&text, machine)).map_err(|e| told(&e))
 }
 
-/// The name or IP address of the host behind an address, by the user's own configuration.
-pub fn host_name(address: &ssh::Address) -> std::io::Result<String> {
-    ssh::host_name(&command(SSH), address)
+/// The host behind an address, by the user's own configuration.
+pub fn host(address: &ssh::Address) -> std::io::Result<ssh::Host> {
+    ssh::Host::of(&command(SSH), address)
 }
 
 fn read<T: std::str::FromStr<Err = String>>(text: &str) -> Result<T, Failure> {

@@ -1,129 +1,18 @@
-//! Machines that are reached by `ssh`: a real sshd on loopback, with keys of its own, that plays the other machine.
+//! Machines that are reached by `ssh`: what is looked at and measured there, on a real sshd on loopback that plays the other
+//! machine.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::Value;
-use vmio_node::reach::{Machine, Program};
-use vmio_node::ssh::{self, Address};
-use vmio_node::{Exec, Local, Node};
-use vmio_rig::ours::AGENT;
+use vmio_node::{Exec, Node};
 
 use crate::help::bed::Bed;
 use crate::help::schema::fits;
-
-/// A server, and a user who may go there.
-struct Server {
-    dir: tempfile::TempDir,
-    port: u16,
-    child: Child,
-}
-
-fn run(program: &str, args: &[&str]) {
-    let output = Command::new(program).args(args).output().unwrap();
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// The system's, or the one that scripts/root-tests has unpacked.
-fn sshd() -> PathBuf {
-    let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sshd/usr/sbin/sshd");
-    let all = [PathBuf::from("/usr/sbin/sshd"), unpacked];
-    all.into_iter().find(|path| path.exists()).expect("no sshd: scripts/root-tests gets one")
-}
-
-impl Server {
-    fn start() -> Server {
-        run("ip", &["link", "set", "lo", "up"]);
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name).display().to_string();
-        for key in ["host", "other", "user"] {
-            run("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", key, "-f", &at(key)]);
-        }
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let public = |key: &str| fs::read_to_string(at(&format!("{key}.pub"))).unwrap();
-        fs::write(at("authorized"), public("user")).unwrap();
-        for (file, key) in [("known", "host"), ("changed", "other")] {
-            fs::write(at(file), format!("[127.0.0.1]:{port} {}", public(key))).unwrap();
-        }
-        fs::write(at("unknown"), "").unwrap();
-        let config = format!(
-            "ListenAddress 127.0.0.1\nPort {port}\nHostKey {}\nAuthorizedKeysFile {}\nPermitRootLogin yes\nUsePAM no\n\
-             StrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n",
-            at("host"),
-            at("authorized")
-        );
-        fs::write(at("sshd"), config).unwrap();
-        // The user that it gives its rights away to, and its directory, for its own eyes.
-        let passwd = fs::read_to_string("/etc/passwd").unwrap();
-        fs::write(at("passwd"), passwd + "\nsshd:x:65533:65534::/run/sshd:/usr/sbin/nologin\n").unwrap();
-        let script = format!(
-            "mount --bind {} /etc/passwd && mount -t tmpfs none /run && mkdir /run/sshd && exec {} -D -e -f {}",
-            at("passwd"),
-            sshd().display(),
-            at("sshd")
-        );
-        let log = fs::File::create(at("log")).unwrap();
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--", "sh", "-c", &script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().unwrap();
-        let server = Server { dir, port, child };
-        server.until("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        server
-    }
-
-    fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is() {
-            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            assert!(Instant::now() < end, "{what}: not within 60 s; sshd said: {log}");
-            sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn address(&self) -> Address {
-        format!("ssh://root@127.0.0.1:{}", self.port).parse().unwrap()
-    }
-
-    /// The user's `ssh`, who knows these hosts and has this key.
-    fn ssh(&self, known: &str, key: &str) -> String {
-        let at = |name: &str| self.dir.path().join(name).display().to_string();
-        let file = at(&format!("{known}-{key}"));
-        let config = format!(
-            "UserKnownHostsFile {}\nGlobalKnownHostsFile /dev/null\nIdentityFile {}\nIdentitiesOnly yes\nIdentityAgent none\n",
-            at(known),
-            at(key)
-        );
-        fs::write(&file, config).unwrap();
-        format!("ssh -F {file}")
-    }
-
-    /// It with an agent.
-    fn open(&self) -> Machine {
-        let agent = AGENT.find(&Local::new()).unwrap();
-        let words: Vec<String> = self.ssh("known", "user").split(' ').map(str::to_owned).collect();
-        let agents = [Program { machine: std::env::consts::ARCH.into(), file: agent }];
-        ssh::open(&words, &self.address(), &agents).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Directories of agents in memory.
-fn agents() -> Vec<String> {
-    let names = fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name.starts_with("vmio.")).collect()
-}
+use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, run, study};
 
 #[test]
 #[ignore = "root"]
@@ -220,22 +109,6 @@ fn what_was_done_there_is_undone_when_the_connection_breaks() {
     assert_eq!(agents(), before);
 }
 
-/// A study of few and short cells.
-fn study(dir: &Path, rows: &str) -> String {
-    let text = format!(
-        "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = {{ vcpus = 1, memory_mib = 192 }}\n\
-         repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 1.0, max_minutes = 3.0 {rows}"
-    );
-    let file = dir.join("away.toml");
-    fs::write(&file, text).unwrap();
-    file.display().to_string()
-}
-
-const ON_A_DISK: &str = ", max_gib_written = 20.0 }\nsize = { target_mib = 384 }\n\
-    [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
-    workloads = [\"seq-write\", \"rand-read-1\", \"dd-read\"]\n\
-    [[matrix]]\nsides = [\"ssh\"]\nmachine = true\nworkloads = [\"openssl-aes-256-cbc\", \"lu\"]\n";
-
 #[test]
 #[ignore = "root"]
 fn another_machine_is_measured_and_nothing_stays_there() {
@@ -272,35 +145,6 @@ fn another_machine_is_measured_and_nothing_stays_there() {
     bed.finish(&mut none).with(3).says(&["no machine is named for the side ssh"]);
     assert_eq!(agents(), before);
     bed.is_clean();
-}
-
-/// A spare disk of the other machine: a loop device over a file.
-struct Disk {
-    device: String,
-    dir: tempfile::TempDir,
-}
-
-impl Disk {
-    fn new() -> Disk {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let file = dir.path().join("disk");
-        fs::File::create(&file).unwrap().set_len(600 << 20).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
-        Disk { device: String::from_utf8(made.stdout).unwrap().trim().to_owned(), dir }
-    }
-
-    /// Bytes of it that were ever written.
-    fn written(&self) -> u64 {
-        run("sync", &[&self.device]);
-        fs::metadata(self.dir.path().join("disk")).unwrap().blocks() * 512
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
 }
 
 #[test]
@@ -351,68 +195,6 @@ fn a_device_of_another_machine_is_judged_as_one_of_this_host_is() {
     let mut idle = bed.command(&["tax", "--yes", "--only", "cpu", "--on", &on, "--force"]);
     idle.args(["--device", device, "--device", device]).env("VMIO_SSH", server.ssh("known", "user"));
     bed.finish(&mut idle).with(2).says(&["works on the target device"]);
-    assert_eq!(agents(), before);
-    bed.is_clean();
-}
-
-#[test]
-#[ignore = "root"]
-fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
-    let there = tempfile::tempdir_in("/var/tmp").unwrap();
-    let rows = ON_A_DISK.replace("rand-read-1\", \"dd-read", "rand-read-1");
-    let study = study(server.dir.path(), &rows.replacen("20.0 }", "60.0 }", 1));
-    let text =
-        fs::read_to_string(&study).unwrap().replace("min_pairs = 2, max_pairs = 2", "min_pairs = 50, max_pairs = 50");
-    fs::write(&study, text).unwrap();
-    let on = format!("{}{}", server.address(), there.path().display());
-    let ssh = server.ssh("known", "user");
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
-    let running = command.env("VMIO_SSH", &ssh).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let samples = || {
-        let mut command = bed.command(&["runs", "list", "--json"]);
-        let said: Value =
-            serde_json::from_str(&command.output().map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap())
-                .unwrap_or(Value::Null);
-        said["runs"][0]["samples"].as_u64().unwrap_or(0)
-    };
-    server.until("it measures", || samples() >= 4);
-    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 1, "its file is there");
-    run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
-    let ended = running.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!ended.status.success() && said.contains("samples are kept"), "{said}");
-    server.until("the file is gone there", || fs::read_dir(there.path()).unwrap().count() == 0);
-    server.until("no fio is left", || {
-        !Command::new("pgrep").args(["-f", &there.path().display().to_string()]).output().unwrap().status.success()
-    });
-    server.until("nothing is left of the agent", || agents() == before);
-    assert!(samples() >= 4);
-    bed.is_clean();
-}
-
-#[test]
-#[ignore = "root"]
-fn the_network_to_another_machine_is_measured() {
-    let (server, bed, before) = (Server::start(), Bed::new(), agents());
-    let rows = " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
-                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\", \"udp-10mbit-1472-within100ms\"]\n";
-    let study = study(server.dir.path(), rows);
-    let address = server.address().to_string();
-    let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
-    let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
-    let said: Value = serde_json::from_str(&done.out).unwrap();
-    fits("tax", &done.out);
-    assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
-    assert_eq!(said["cells"].as_array().unwrap().len(), 3, "{}\n{}", said["skipped"], done.err);
-    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
-    let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
-    fits("tax-plan", &planned.out);
-    assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
-    let mut none = bed.command(&["study", "run", &study, "--yes"]);
-    bed.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
-    let mut idle = bed.command(&["tax", "--quick", "--yes", "--peer", &address]);
-    bed.finish(idle.env("VMIO_SSH", server.ssh("known", "user"))).with(2).says(&["works over the network wire"]);
     assert_eq!(agents(), before);
     bed.is_clean();
 }

@@ -336,6 +336,7 @@ const ELSEWHERE_MEASURED: &[&str] = &[
     "Afar.settings",
     "Environment.afar",
     "Environment.peer",
+    "Environment.peer_programs",
 ];
 
 /// What a summary has of them beside.
@@ -378,7 +379,7 @@ const SELDOM: &[(&str, &[&str], &str)] = &[
     ("tax", ELSEWHERE_FOLLOWED, "the same; knees: figures.rs"),
     ("tax-noise", ELSEWHERE_MEASURED, "the same"),
     ("runs-export", ELSEWHERE_MEASURED, "the same"),
-    ("tax-plan", &[".peer"], "the same"),
+    ("tax-plan", &[".peer", ".peer_told"], "the same"),
     ("tax-plan", &[".form"], "guests use the storage: root_budget.rs"),
     ("tax-plan", &[".device", "Device.path", "Device.node", "Device.not_seen", "Device.identity"], "root_device.rs"),
     ("tax-plan", &["Identity.bytes", "Identity.number", "Identity.diskseq"], "root_device.rs"),

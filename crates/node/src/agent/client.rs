@@ -155,6 +155,11 @@ impl Client {
         self.send_raw(&bytes)
     }
 
+    /// Nothing more is asked of the agent, and nothing more is waited for.
+    pub fn give_up(&self, reason: String) {
+        self.waiters.end(&reason);
+    }
+
     pub fn gone(&self, reason: String) -> Error {
         Error::Gone { node: self.name.clone(), reason }
     }

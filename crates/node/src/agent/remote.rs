@@ -92,6 +92,14 @@ impl Remote {
         self.client.goodbye()
     }
 
+    /// Takes the agent for gone, for this reason: nothing is asked of it any more, and whoever waits for it learns that.
+    pub(crate) fn give_up(&self, why: Error) {
+        self.client.give_up(match why {
+            Error::Gone { reason, .. } => reason,
+            other => other.to_string(),
+        });
+    }
+
     fn ask(&self, request: &Request) -> Result<Reply> {
         self.client.call(request)?.answer()
     }

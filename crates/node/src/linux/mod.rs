@@ -14,6 +14,7 @@
 //! | what of all this has to be answered by somebody else | [`silent`] |
 //! | control groups of both versions | [`cgroup`] |
 //! | network interfaces and sockets (`/sys/class/net`, `net/dev`, `net/unix`) | [`net`] |
+//! | the machine's own addresses (`net/fib_trie`, `net/if_inet6`) | [`addresses`] |
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
 //! | counters of NFS mounts (`mountstats`) | [`nfs`] |
 //! | the numbers of devices | [`device`] |
@@ -42,6 +43,7 @@ use std::str::FromStr;
 
 use crate::Reader;
 
+pub mod addresses;
 pub mod block;
 pub mod bus;
 pub mod cgroup;

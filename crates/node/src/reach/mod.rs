@@ -169,13 +169,17 @@ impl Drop for Machine {
     }
 }
 
-/// Says something now and then, so that an agent that hears nothing knows that nobody is there.
+/// Says something now and then, so that an agent that hears nothing knows that nobody is there; and where no answer comes
+/// the agent is given up.
 fn pulse(remote: Remote) -> io::Result<(Sender<()>, JoinHandle<()>)> {
     let (stop, stopped) = mpsc::channel();
     let beat = move || {
-        while stopped.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout)
-            && crate::Reader::clock_seconds(&remote).is_ok()
-        {}
+        while stopped.recv_timeout(PULSE) == Err(RecvTimeoutError::Timeout) {
+            // Whoever waits for another answer learns it, too: a command may be waited for as long as it takes.
+            if let Err(e) = crate::Reader::clock_seconds(&remote) {
+                return remote.give_up(e);
+            }
+        }
     };
     Ok((stop, thread::Builder::new().name("pulse".into()).spawn(beat)?))
 }

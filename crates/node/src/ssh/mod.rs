@@ -19,7 +19,7 @@ mod address;
 mod name;
 
 pub use address::{Address, SCHEME};
-pub use name::host_name;
+pub use name::Host;
 
 /// How long `ssh` may take to reach the other machine, in seconds.
 const CONNECT_SECONDS: u32 = 15;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vmio_model::cell::Cell;
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::result::Environment;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
@@ -11,7 +11,8 @@ use vmio_node::{Exec, Node};
 use super::afar::{Afar, Peer};
 use super::plan::Planned;
 use crate::image::{self, Image};
-use crate::workloads;
+use crate::nets;
+use crate::workloads::{self, Role, Workload};
 
 /// Seconds since the epoch.
 pub fn now() -> f64 {
@@ -28,14 +29,50 @@ pub fn memory_bytes(local: &dyn Node) -> u64 {
     system::memory_bytes(local.reader(), "MemTotal").unwrap_or(0)
 }
 
-/// Version lines of the programs that cells run on either side: the guests' image has the host's own files.
-pub fn programs(cells: &[Cell], image: Option<&Image>, local: &dyn Node) -> BTreeMap<String, String> {
-    let used = cells.iter().flat_map(Cell::actors).filter_map(|actor| workloads::find(&actor.workload));
-    let names: BTreeSet<&str> = used.flat_map(|workload| workload.programs().collect::<Vec<_>>()).collect();
+/// Version lines of the programs that cells run: on either side of this host, whose guests' image has the host's own
+/// files, and on the other machine that is measured, which has programs of its own. Where both run one, both are told.
+pub fn programs(
+    cells: &[Cell],
+    image: Option<&Image>,
+    local: &dyn Node,
+    afar: Option<&Afar>,
+) -> BTreeMap<String, String> {
     let version = |name: &str| match image.and_then(|image| image.programs.get(name)) {
         Some(version) => Some(version.clone()),
         None => image::version(local, name),
     };
+    let mut all = versions(cells, |actor| !actor.side.is_afar(), |workload| workload.roles(), version);
+    let Some(afar) = afar else { return all };
+    let there =
+        versions(cells, |a| a.side.is_afar(), |workload| workload.roles(), |name| image::version(&*afar.node, name));
+    for (name, theirs) in there {
+        match all.get_mut(&name) {
+            Some(ours) if *ours != theirs => *ours += &format!("; on {}: {theirs}", afar.address),
+            Some(_) => {}
+            None => _ = all.insert(name, theirs),
+        }
+    }
+    all
+}
+
+/// Version lines of the programs that cells run at the peer of the network `wire`.
+pub fn programs_of_peer(cells: &[Cell], node: &dyn Node) -> BTreeMap<String, String> {
+    let serve: Roles = |workload| workload.roles().split_last().map_or(&[][..], |(_, serve)| serve);
+    versions(cells, nets::is_over_wire, serve, |name| image::version(node, name))
+}
+
+/// Which of its roles count.
+type Roles = fn(&dyn Workload) -> &'static [Role];
+
+/// Version lines of what actors run in roles.
+fn versions(
+    cells: &[Cell],
+    of: impl Fn(&Actor) -> bool,
+    roles: Roles,
+    version: impl Fn(&str) -> Option<String>,
+) -> BTreeMap<String, String> {
+    let used = cells.iter().flat_map(Cell::actors).filter(|a| of(a)).filter_map(|a| workloads::find(&a.workload));
+    let names: BTreeSet<&str> = used.flat_map(|w| roles(&*w).iter().flat_map(|role| role.programs)).copied().collect();
     names.into_iter().filter_map(|name| Some((name.to_owned(), version(name)?))).collect()
 }
 
@@ -67,6 +104,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         qemu,
         fio: None,
         programs: BTreeMap::new(),
+        peer_programs: planned.peer.as_ref().map(|peer| peer.programs.clone()).unwrap_or_default(),
         backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
         modelled: planned.placed.as_ref().and_then(|p| p.place.ground.modelled().cloned()),
         vcpus: planned.study.guest.vcpus,
@@ -80,5 +118,47 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         peer: planned.peer.as_ref().map(Peer::to_string),
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vmio_model::cell::{Side, Subject};
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+    use crate::engine::afar::Known;
+
+    #[test]
+    fn each_machine_is_asked_for_what_it_runs() {
+        let host = |name: &str, version: &'static str| {
+            Fake::new(name).command(move |cmd| (cmd.args == ["--version"]).then(|| says(version)))
+        };
+        let (here, there, peer) = (host("here", "1.0\n"), host("there", "2.0\n"), host("peer", "3.0\n"));
+        let afar = Afar {
+            address: "ssh://there".into(),
+            node: Arc::new(there),
+            dir: "/srv".into(),
+            device: None,
+            force: false,
+            known: Known::default(),
+        };
+        let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
+        let on = |side: &str, workload: &str| Cell::of(Side::of(side), Subject::Machine, workload);
+        let wire = Cell::of(Side::native(), path, "iperf3-tcp");
+        let told = |cells: &[Cell]| {
+            let all = programs(cells, None, &here, Some(&afar));
+            all.into_iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>()
+        };
+        let away = on("ssh", "openssl-aes-256-cbc");
+        assert_eq!(told(&[away.clone(), wire.clone()]), ["iperf3 1.0", "openssl 2.0"]);
+        assert_eq!(told(&[away, on("native", "openssl-aes-256-cbc")]), ["openssl 1.0; on ssh://there: 2.0"]);
+        let own = Cell { lead: vmio_model::cell::Actor { side: Side::of("ssh"), ..wire.lead.clone() }, ..wire.clone() };
+        for cells in [[wire.clone(), on("native", "zstd-3")], [own, wire]] {
+            let there = programs_of_peer(&cells, &peer);
+            assert_eq!(there, BTreeMap::from([("iperf3".to_owned(), "3.0".to_owned())]));
+        }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::{Requirement, program, root};
+use vmio_model::cell::{Actor, Subject};
 use vmio_node::{Exec, Node, Reader};
 
 mod bridge;
@@ -35,6 +36,11 @@ pub const ALL: &[&dyn Network] =
 /// The network of that name.
 pub fn find(name: &str) -> Option<&'static dyn Network> {
     ALL.iter().copied().find(|n| n.name() == name)
+}
+
+/// Whether an actor works over what joins this host with another machine, which vmio does not build.
+pub fn is_over_wire(actor: &Actor) -> bool {
+    matches!(&actor.subject, Subject::Path { network, .. } if find(network).is_some_and(|network| !network.is_ours()))
 }
 
 /// Names of all peers that any network has.

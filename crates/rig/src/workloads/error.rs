@@ -1,5 +1,7 @@
 //! Why a workload gave no result.
 
+use std::net::IpAddr;
+
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use vmio_model::shown;
@@ -80,6 +82,22 @@ pub enum Error {
         command: String,
         /// Why, with the start of the output.
         reason: String,
+    },
+    /// What joins this host with another machine keeps packets back.
+    #[error(
+        "{what} to {address} ({node}): {how}; is a firewall between? Open {ports} for this host, there and on the way"
+    )]
+    Shut {
+        /// The machine.
+        node: String,
+        /// What is the matter.
+        what: &'static str,
+        /// The address that leads there.
+        address: IpAddr,
+        /// What has to be open.
+        ports: String,
+        /// What was seen.
+        how: String,
     },
     /// It cannot be run like this.
     #[error("{workload} cannot run here: {reason}")]

@@ -22,6 +22,7 @@ use vmio_node::Output;
 
 pub mod cpu;
 pub mod disk;
+mod door;
 mod error;
 pub mod net;
 pub mod service;

@@ -9,6 +9,7 @@ use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
 use vmio_node::{Exec, Output, Process, Reader};
 
+use super::door::Door;
 use super::error::said;
 use super::{End, Error, Result, Stage, Workload};
 
@@ -38,6 +39,8 @@ pub enum Ready {
     Listens(u16),
     /// When it has this UDP port.
     Receives(u16),
+    /// When it listens on this TCP port; datagrams come by the UDP port of that number, too.
+    Both(u16),
     /// As soon as it runs.
     Runs,
 }
@@ -54,6 +57,8 @@ struct Server {
     /// Its machine.
     node: String,
     command: String,
+    /// Where it is on another machine.
+    door: Option<Door>,
 }
 
 /// Starts what serves a workload, one role after the other, and waits until it is ready.
@@ -68,9 +73,11 @@ fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) 
     for role in serve {
         let Some(service) = workload.serve(role, stage)? else { continue };
         let end = stage.end(role.name)?;
+        let door = Door::of(end, service.ready);
+        door.as_ref().map_or(Ok(()), Door::passable)?;
         let process = end.node.spawn(&service.exec)?;
         let (node, command) = (end.node.name().to_owned(), service.exec.shown());
-        serving.servers.push(Server { process, node, command });
+        serving.servers.push(Server { process, node, command, door });
         if let Some(server) = serving.servers.last_mut() {
             server.wait(end, service.ready, limit)?;
         }
@@ -85,7 +92,7 @@ fn sockets(reader: &dyn Reader, pid: u32, ready: Ready) -> Vec<InetSocket> {
         files.iter().map(text).flat_map(|t| net::inet_sockets(&t).filter(fits).collect::<Vec<_>>()).collect()
     };
     match ready {
-        Ready::Listens(port) => of(net::tcp_files(pid), &|s| s.listens && s.port == port),
+        Ready::Listens(port) | Ready::Both(port) => of(net::tcp_files(pid), &|s| s.listens && s.port == port),
         Ready::Receives(port) => of(net::udp_files(pid), &|s| s.port == port),
         Ready::Runs => Vec::new(),
     }
@@ -131,10 +138,18 @@ impl Server {
 impl Serving {
     /// What failed for a workload: a server that has ended is the cause, whatever was made of it.
     pub(super) fn blame(&mut self, error: Error) -> Error {
+        let mut error = error;
         for server in &mut self.servers {
-            // One that has served its client may end.
-            if let Some(output) = server.process.try_wait().ok().flatten().filter(|output| !output.ok()) {
-                return server.failed(format!("it ended while it was used: {:?}; {error}", output.end), Some(&output));
+            match server.process.try_wait() {
+                Ok(Some(output)) if !output.ok() => {
+                    let how = format!("it ended while it was used: {:?}; {error}", output.end);
+                    return server.failed(how, Some(&output));
+                }
+                // One that has served its client may end.
+                Ok(Some(_)) => {}
+                Ok(None) => error = server.door.iter().fold(error, |error, door| door.blame(error)),
+                // The machine is gone: no wonder that nothing gets through.
+                Err(gone) => return gone.into(),
             }
         }
         error

@@ -98,7 +98,7 @@ impl Workload for Pair {
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let port = match self.ready {
-            Ready::Listens(port) | Ready::Receives(port) => port,
+            Ready::Listens(port) | Ready::Receives(port) | Ready::Both(port) => port,
             Ready::Runs => 0,
         };
         let node = stage.end("client")?.node.name().to_owned();

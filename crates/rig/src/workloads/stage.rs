@@ -57,6 +57,14 @@ pub enum At {
     Path(PathBuf),
     /// An address.
     Address(IpAddr),
+    /// Another machine, which vmio's networks do not lead to: the address that leads there, and the one that servers
+    /// listen at there, which may be others where addresses are translated on the way.
+    Elsewhere {
+        /// The address that leads there.
+        reached: IpAddr,
+        /// The address that servers listen at.
+        serves: IpAddr,
+    },
     /// Nothing.
     Nothing,
 }
@@ -142,15 +150,25 @@ impl End {
     pub fn path(&self) -> Option<&Path> {
         match &self.at {
             At::Path(path) => Some(path),
-            At::Address(_) | At::Nothing => None,
+            At::Address(_) | At::Elsewhere { .. } | At::Nothing => None,
         }
     }
 
-    /// The address that it is given.
+    /// The address that leads there.
     pub fn address(&self) -> Option<IpAddr> {
         match self.at {
-            At::Address(address) => Some(address),
+            At::Address(address) | At::Elsewhere { reached: address, .. } => Some(address),
             At::Path(_) | At::Nothing => None,
         }
+    }
+
+    /// The address that a server listens at there.
+    pub fn serves(&self) -> Option<IpAddr> {
+        if let At::Elsewhere { serves, .. } = self.at { Some(serves) } else { self.address() }
+    }
+
+    /// The address that leads there, where it is another machine.
+    pub(super) fn elsewhere(&self) -> Option<IpAddr> {
+        if let At::Elsewhere { reached, .. } = self.at { Some(reached) } else { None }
     }
 }

@@ -11,6 +11,7 @@ use vmio_model::study::Nature;
 use vmio_model::summary::over_time::Knee;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Share, Summary};
+use vmio_model::versions::unlike;
 
 use super::groups::{self, Row};
 use super::plan::duration;
@@ -211,9 +212,14 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
         settings.chain(afar.findings.iter().map(|finding| ("scan finds", finding.clone())))
     });
     let peer = e.peer.iter().map(|peer| ("peer", peer.clone()));
+    let there: Vec<String> = e.peer_programs.iter().map(|(name, version)| format!("{name}: {version}")).collect();
+    let there = (!there.is_empty()).then(|| ("peer runs", there.join("; ")));
+    let differs = unlike(&e.programs, &e.peer_programs).into_iter().map(|differs| ("differs", differs));
     node.chain(afar)
         .chain(own)
         .chain(peer)
+        .chain(there)
+        .chain(differs)
         .chain([
             ("host", format!("{}, {} CPUs, {}", e.cpu, e.cpus, format::bytes(e.memory_bytes))),
             ("host kernel", e.kernel.clone()),

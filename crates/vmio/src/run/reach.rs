@@ -1,11 +1,12 @@
 //! Other machines that take part in a run, reached before its plan and kept until its end.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use vmio_look::{Look, scan};
-use vmio_model::cell::{Actor, Cell, Subject};
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules;
 use vmio_model::study::Study;
@@ -73,12 +74,8 @@ impl Reached {
             None => None,
             Some(address) => {
                 let machine = ways::by_ssh(address)?;
-                let over_wire = |actor: &Actor| match &actor.subject {
-                    Subject::Path { network, .. } => nets::find(network).is_some_and(|network| !network.is_ours()),
-                    _ => false,
-                };
-                send(&machine, &address.to_string(), study, over_wire)?;
-                let peer = Peer { address: address.to_string(), node: machine.shared(), ends: ends(address)? };
+                send(&machine, &address.to_string(), study, nets::is_over_wire)?;
+                let peer = Peer::new(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
                 Some((machine, peer))
             }
         };
@@ -131,30 +128,65 @@ fn known(uuid: &str) -> Known {
     Known { settings: settings.filter(|(_, list)| !list.is_empty()).collect(), findings }
 }
 
+/// How long another machine may take to answer at one of its addresses.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+
 /// The addresses of a machine and of this host towards it. What the other machine says of itself is not asked: it could name
 /// anybody.
 fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let failed = |what: String| Failure::new(Exit::Precondition, format!("{address}: {what}"));
-    let name = ways::host_name(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
+    let host = ways::host(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
+    let name = &host.name;
     let unknown = |e: std::io::Error| {
         failed(format!("there is no address of {name}: {e}")).help("paths lead to it without ssh: it needs one here")
     };
-    let theirs = (name.as_str(), 0).to_socket_addrs().map_err(unknown)?.next();
-    let theirs = theirs.ok_or_else(|| failed(format!("there is no address of {name}")))?.ip();
-    // Connecting sends nothing: the kernel chooses the way (udp(7)).
+    let all = (name.as_str(), 0).to_socket_addrs().map_err(unknown)?.map(|found| found.ip());
+    let mut all: Vec<IpAddr> = all.filter(|theirs| host.takes(*theirs)).collect();
+    all.dedup();
+    let first = *all.first().ok_or_else(|| failed(format!("there is no address of {name} that ssh would take")))?;
+    let reached = all.into_iter().filter_map(|theirs| Some((theirs, own(theirs).ok()?))).collect::<Vec<_>>();
+    let answers = |theirs: IpAddr| TcpStream::connect_timeout(&(theirs, host.port).into(), ANSWERS_WITHIN).is_ok();
+    match the_one(&reached, answers) {
+        Some(ends) => Ok(ends),
+        None => {
+            let why = own(first).err().map(|e| e.to_string()).unwrap_or_default();
+            Err(failed(format!("no way leads from here to {first}: {why}")))
+        }
+    }
+}
+
+/// The address of this host towards another. Connecting sends nothing: the kernel chooses the way (udp(7)).
+fn own(theirs: IpAddr) -> std::io::Result<IpAddr> {
     let any: SocketAddr = if theirs.is_ipv6() { ([0; 8], 0).into() } else { ([0; 4], 0).into() };
-    let own = UdpSocket::bind(any).and_then(|socket| {
-        socket.connect((theirs, 9))?;
-        socket.local_addr()
-    });
-    let own = own.map_err(|e| failed(format!("no way leads from here to {theirs}: {e}")))?.ip();
-    Ok((theirs, own))
+    let socket = UdpSocket::bind(any)?;
+    socket.connect((theirs, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Of several addresses the one that `ssh` went to, which takes the first that answers, too. Where none does (it went by a
+/// third machine) the first to which a way leads.
+fn the_one(reached: &[(IpAddr, IpAddr)], answers: impl Fn(IpAddr) -> bool) -> Option<(IpAddr, IpAddr)> {
+    match reached {
+        [] | [_] => reached.first().copied(),
+        [first, ..] => Some(*reached.iter().find(|(theirs, _)| answers(*theirs)).unwrap_or(first)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn of_several_addresses_the_one_counts_that_answers() {
+        let end = |theirs: &str| (theirs.parse().unwrap(), "192.0.2.1".parse().unwrap());
+        let (six, four): ((IpAddr, IpAddr), _) = (end("2001:db8::1"), end("192.0.2.7"));
+        assert_eq!(the_one(&[six, four], |theirs| theirs.is_ipv4()), Some(four));
+        assert_eq!(the_one(&[six, four], |_| true), Some(six), "the first, as ssh does");
+        assert_eq!(the_one(&[six, four], |_| false), Some(six));
+        assert_eq!(the_one(&[four], |_| panic!("nobody is asked where there is one")), Some(four));
+        assert_eq!(the_one(&[], |_| true), None);
+    }
 
     #[test]
     fn a_place_on_another_machine_is_an_address_with_a_directory() {

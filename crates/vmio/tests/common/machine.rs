@@ -11,5 +11,7 @@ pub mod live;
 pub mod schema;
 #[path = "silent.rs"]
 pub mod silent;
+#[path = "sshd.rs"]
+pub mod sshd;
 #[path = "../../../look/tests/common/stand_in.rs"]
 pub mod stand_in;

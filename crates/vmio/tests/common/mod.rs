@@ -50,6 +50,7 @@ pub fn environment(accel: Option<Accel>) -> Environment {
         qemu: Some("QEMU emulator version 7.2.15 (Debian 1:7.2+dfsg-7+deb12u12)".into()),
         fio: Some("fio-3.33".into()),
         programs: BTreeMap::new(),
+        peer_programs: BTreeMap::new(),
         backing: "nvme0n1, ext4 on /var/lib/vmio".into(),
         modelled: None,
         vcpus: 1,

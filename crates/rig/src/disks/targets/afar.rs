@@ -149,7 +149,9 @@ fn fill(node: &dyn Node, at: &Path, shown: &Path, bytes: u64) -> Result<()> {
     }
     let said = output.err();
     let why = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing");
-    let reason = format!("{bytes} bytes of {} on {} were not all written: {why}", shown.display(), node.name());
+    let full = said.contains("No space left on device") || said.contains("Disk quota exceeded");
+    let mend = if full { "; free some there, or use a study with a smaller size.target_mib" } else { "" };
+    let reason = format!("{bytes} bytes of {} on {} were not all written: {why}{mend}", shown.display(), node.name());
     Err(Error::Tool { command: "fio".to_owned(), reason })
 }
 

@@ -107,6 +107,8 @@ pub struct Machine<'a> {
     exchanged: Option<String>,
     /// What was set on the host for a cell cannot be set back: the run ends.
     stuck: Option<String>,
+    /// The peer is gone, and no cell over a path to it can be measured: the run ends.
+    lost: Option<String>,
     progress: &'a dyn Fn(&str),
 }
 
@@ -316,6 +318,9 @@ impl Rig for Machine<'_> {
             let terms = Terms { seconds: self.study.repeat.seconds, most_bytes: None, caps: &caps };
             self.observe(cell, (round, boot), terms)
         });
+        if measured.is_err() {
+            self.look_for_peer(cell);
+        }
         self.blame(measured)
     }
 
@@ -354,7 +359,8 @@ impl Rig for Machine<'_> {
     }
 
     fn must_stop(&mut self) -> Option<String> {
-        if let Some(reason) = self.sick.as_ref().or(self.exchanged.as_ref()).or(self.stuck.as_ref()) {
+        let reasons = [&self.sick, &self.exchanged, &self.stuck, &self.lost];
+        if let Some(reason) = reasons.into_iter().flatten().next() {
             return Some(reason.clone());
         }
         self.watcher.as_mut()?.must_stop()

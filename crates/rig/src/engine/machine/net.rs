@@ -9,6 +9,7 @@ use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
 use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, Reader};
 
+use super::Machine;
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
 use crate::nics;
@@ -187,6 +188,20 @@ pub fn rivals(cell: &Cell) -> Option<String> {
             )
         })
     })
+}
+
+impl Machine<'_> {
+    /// Looks whether the peer of a cell that failed is still there. Without it every cell over a path to it fails, which
+    /// says nothing of any.
+    pub(super) fn look_for_peer(&mut self, cell: &Cell) {
+        let Some(peer) = self.peer.as_ref().filter(|_| cell.actors().any(nets::is_over_wire)) else { return };
+        if let Err(e) = peer.node.clock_seconds() {
+            self.lost = Some(format!(
+                "the machine at the other end of the network wire does not answer: {e}; once it can be reached, --resume \
+                 with the same --peer goes on"
+            ));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -110,10 +110,11 @@ impl<'a> Machine<'a> {
         let (bed, paths) = net::build(&*local, &cells, ends)?;
         let natives = native::hold(study, &cells, &*local, &journal);
         let mut environment = run.environment.clone();
-        // The other machine has programs of its own.
+        // It is what disks are measured with, and those are on the other machine where there is one.
         let programs = parts.afar.as_ref().map_or(&local, |afar| &afar.node);
         environment.fio = environment::fio(image.as_ref(), &**programs);
-        environment.programs = environment::programs(&cells, image.as_ref(), &**programs);
+        environment.programs = environment::programs(&cells, image.as_ref(), &*local, parts.afar.as_ref());
+        environment.peer_programs = parts.peer.as_ref().map(|peer| peer.programs.clone()).unwrap_or_default();
         environment.native_limits = native::told(&natives);
         for (side, why) in natives.iter().filter_map(|(side, held)| Some((side, held.as_ref().err()?))) {
             let whose = if *side == Side::native() { "native side".to_owned() } else { format!("side {side}") };
@@ -154,6 +155,7 @@ impl<'a> Machine<'a> {
             sick: None,
             exchanged: None,
             stuck: None,
+            lost: None,
             local,
             journal,
             progress,

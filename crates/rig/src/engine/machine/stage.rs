@@ -218,9 +218,12 @@ impl Machine<'_> {
         } else {
             // The peer is held to nothing: what is measured is the actor.
             let exec_base = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
-            let (enter, at) = (theirs.enter.clone(), At::Address(theirs.address));
-            let afar = self.peer.as_ref().filter(|_| !ours).map(|peer| peer.node.clone());
-            End { node: afar.unwrap_or_else(|| self.local.clone()), at, enter, exec_base }
+            let (enter, reached) = (theirs.enter.clone(), theirs.address);
+            let (node, at) = match self.peer.as_ref().filter(|_| !ours) {
+                Some(peer) => (peer.node.clone(), At::Elsewhere { reached, serves: peer.serves }),
+                None => (self.local.clone(), At::Address(reached)),
+            };
+            End { node, at, enter, exec_base }
         };
         let ports =
             self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();

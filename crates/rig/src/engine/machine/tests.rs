@@ -211,6 +211,7 @@ impl Bed {
             sick: None,
             exchanged: None,
             stuck: None,
+            lost: None,
             progress: &|_| {},
         }
     }
@@ -253,6 +254,7 @@ fn environment() -> Environment {
         qemu: None,
         fio: None,
         programs: BTreeMap::new(),
+        peer_programs: BTreeMap::new(),
         backing: String::new(),
         modelled: None,
         vcpus: 1,

@@ -1,6 +1,6 @@
 //! Studies and the other machines that are named for them.
 
-use vmio_model::cell::{Actor, Cell, Subject};
+use vmio_model::cell::{Actor, Cell};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::Study;
 
@@ -17,10 +17,6 @@ pub(super) fn uses_host(study: &Study) -> bool {
 pub(super) fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure> {
     let cells = study.cells();
     let any = |is: &dyn Fn(&Actor) -> bool| cells.iter().flat_map(Cell::actors).any(is);
-    let over_no_wire = |actor: &Actor| match &actor.subject {
-        Subject::Path { network, .. } => nets::find(network).is_none_or(|network| network.is_ours()),
-        _ => true,
-    };
     let (what, help) = match (&wishes.afar, &wishes.peer) {
         (Some(afar), _) if !any(&|actor| actor.side.is_afar()) => (
             format!("no cell of the study {} works on the side ssh, and {} is named for one", study.name, afar.address),
@@ -30,7 +26,7 @@ pub(super) fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure>
             format!("no cell of the study {} works on the target {DEVICE}, and one is named for it", study.name),
             "--device",
         ),
-        (_, Some(peer)) if !any(&|actor| !over_no_wire(actor)) => (
+        (_, Some(peer)) if !any(&nets::is_over_wire) => (
             format!(
                 "no cell of the study {} works over the network wire, and {} is named for one",
                 study.name, peer.address

@@ -358,7 +358,7 @@ mod tests {
         assert!(unsettable(&setting(cell, "read-ahead", "4096k"), &host()).unwrap().contains("another machine"));
         let wire = |side: &str, peer: Option<Fake>| {
             let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
-            let peer = peer.map(|node| Peer { address: "ssh://b".into(), node: Arc::new(node), ends });
+            let peer = peer.map(|node| Peer::new("ssh://b", Arc::new(node), ends, &[]));
             let actor = Cell::of(Side::of(side), path.clone(), "iperf3-tcp").lead;
             why_not_wire(&actor, &host().installed("iperf3"), &Wishes { peer, ..Wishes::default() })
         };

@@ -11,7 +11,7 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
-use super::{CLIENT, SERVER, address};
+use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::stage::whole_seconds;
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
@@ -172,11 +172,13 @@ impl Workload for Iperf3 {
             "--server",
             "--one-off",
             "--bind",
-            &address("iperf3", end)?,
+            &listens_at("iperf3", end)?,
             "--port",
             &port.to_string(),
         ]);
-        Ok(Some(Service { exec, ready: Ready::Listens(port) }))
+        let datagrams = self.way == Way::Datagrams;
+        let ready = if datagrams { Ready::Both(port) } else { Ready::Listens(port) };
+        Ok(Some(Service { exec, ready }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
         let end = stage.end(CLIENT)?;

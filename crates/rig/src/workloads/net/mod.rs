@@ -11,6 +11,8 @@ pub use sockperf::TCP as SOCKPERF_TCP;
 pub use transfer::TRANSFER;
 pub use udp::{RECEIVER, SENDER, Udp};
 
+use std::net::IpAddr;
+
 use super::{End, Error, Result};
 
 /// The role that serves, at the peer.
@@ -18,8 +20,17 @@ pub const SERVER: &str = "server";
 /// The role that is run to its end, at the actor.
 pub const CLIENT: &str = "client";
 
-/// The address of an end, as this program is told it.
+/// The address that leads to an end, as this program is told it.
 fn address(program: &str, end: &End) -> Result<String> {
+    told(program, end.address())
+}
+
+/// The address that it listens at there.
+fn listens_at(program: &str, end: &End) -> Result<String> {
+    told(program, end.serves())
+}
+
+fn told(program: &str, address: Option<IpAddr>) -> Result<String> {
     let missing = || Error::Unfit { workload: program.into(), reason: "it was given no address".into() };
-    Ok(end.address().ok_or_else(missing)?.to_string())
+    Ok(address.ok_or_else(missing)?.to_string())
 }

@@ -12,7 +12,7 @@ use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
 
-use super::{CLIENT, SERVER, address};
+use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::stage::whole_seconds;
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
@@ -139,7 +139,7 @@ impl Workload for Sockperf {
         let exec = end.command("sockperf").args([
             "server",
             "-i",
-            &address("sockperf", end)?,
+            &listens_at("sockperf", end)?,
             "-p",
             &port.to_string(),
             "--tcp",

@@ -9,7 +9,7 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 
 use super::super::disk::last_line;
-use super::{CLIENT, SERVER, address};
+use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, succeeded};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
 
@@ -76,7 +76,7 @@ impl Workload for Transfer {
     }
     fn serve(&self, _: &Role, stage: &Stage) -> Result<Option<Service>> {
         let (end, port) = (stage.end(SERVER)?, stage.port(PORT));
-        let exec = end.command("sh").args(["-c", TAKE, &address("dd-nc", end)?, &port.to_string()]);
+        let exec = end.command("sh").args(["-c", TAKE, &listens_at("dd-nc", end)?, &port.to_string()]);
         Ok(Some(Service { exec, ready: Ready::Listens(port) }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {

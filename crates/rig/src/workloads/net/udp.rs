@@ -14,7 +14,7 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 use vmio_node::udp::{PROGRAM, ReceiveReport, SendReport};
 
-use super::{address, family};
+use super::{address, family, listens_at};
 use crate::ours;
 use crate::workloads::error::{report, said, succeeded};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
@@ -187,7 +187,7 @@ impl Workload for Udp {
         let longest = format!("{:.0}", 2.0 * stage.limit().as_secs_f64());
         let exec = end
             .command(&ours::UDP.call(end.node.reader()))
-            .args(["receive", &address(PROGRAM, end)?, &port.to_string()])
+            .args(["receive", &listens_at(PROGRAM, end)?, &port.to_string()])
             .args(["--seconds", &longest, "--senders", "1", "--quiet", QUIET]);
         Ok(Some(Service { exec, ready: Ready::Receives(port) }))
     }

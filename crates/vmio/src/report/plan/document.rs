@@ -32,6 +32,10 @@ pub struct Document<'a> {
     /// The machine at the other end of the network `wire`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) peer: Option<String>,
+    /// What is to be said of it: where its servers listen if not at the address that leads there, and which programs are of
+    /// another version there; a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) peer_told: Vec<String>,
     /// The disks below, in words.
     pub(super) backing: Option<String>,
     /// The user's own device (`--device`).

@@ -80,6 +80,7 @@ pub fn text(plan: &Planned) -> String {
     }
     if let Some(peer) = &plan.peer {
         row("peer", peer.to_string());
+        peer.served_at().iter().chain(&peer.told).for_each(|told| row("", told.clone()));
     }
     let paths = networks(&cells);
     let ours = paths.iter().any(|path| !path.starts_with("wire:"));
@@ -413,6 +414,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         directory: placed.map(|p| p.dir.as_path()).or(afar.map(|afar| afar.dir.as_path())),
         backing: placed.map(|p| p.backing.describe()),
         peer: plan.peer.as_ref().map(ToString::to_string),
+        peer_told: plan.peer.iter().flat_map(|peer| peer.served_at().into_iter().chain(peer.told.clone())).collect(),
         device: match (placed.and_then(|p| Some((p, p.device.as_ref()?))), afar.and_then(|afar| afar.device.as_ref())) {
             (Some((p, d)), _) => {
                 Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &p.device_told })

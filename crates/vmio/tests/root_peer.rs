@@ -1,0 +1,239 @@
+//! The network to another machine that `ssh` reaches: on loopback, and in network namespaces behind a translation of
+//! addresses, as clouds have it.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use vmio_node::{Local, Node};
+use vmio_rig::nets::Namespace;
+
+use crate::help::bed::{Bed, Ended};
+use crate::help::schema::fits;
+use crate::help::sshd::{Server, agents, rounds, run, stand_in, study};
+
+/// Cells of the host itself over the network `wire`.
+fn over_wire(dir: &Path, workloads: &[&str]) -> String {
+    let rows = format!(
+        " }}\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
+         workloads = {workloads:?}\n"
+    );
+    study(dir, &rows)
+}
+
+#[test]
+#[ignore = "root"]
+fn the_network_to_another_machine_is_measured() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let rows = " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
+                workloads = [\"iperf3-tcp\", \"iperf3-tcp-reverse\", \"sockperf-tcp\", \"udp-10mbit-1472-within100ms\"]\n";
+    let study = study(server.dir.path(), rows);
+    let address = server.address().to_string();
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--json", "--peer", &address]);
+    let done = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    fits("tax", &done.out);
+    assert_eq!(said["environment"]["peer"], format!("{address} (127.0.0.1)"));
+    for program in ["iperf3", "sockperf"] {
+        let versions = ["programs", "peer_programs"].map(|end| said["environment"][end][program].as_str());
+        assert!(versions[0].is_some() && versions[0] == versions[1], "{program}: {versions:?}");
+    }
+    assert_eq!(said["cells"].as_array().unwrap().len(), 4, "{}\n{}", said["skipped"], done.err);
+    let mut planned = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
+    let planned = bed.finish(planned.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    fits("tax-plan", &planned.out);
+    assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
+    let mut none = bed.command(&["study", "run", &study, "--yes"]);
+    bed.finish(&mut none).with(3).says(&["no machine is named for the network wire"]);
+    let mut idle = bed.command(&["tax", "--quick", "--yes", "--peer", &address]);
+    bed.finish(idle.env("VMIO_SSH", server.ssh("known", "user"))).with(2).says(&["works over the network wire"]);
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_run_whose_peer_is_lost_keeps_what_it_has_and_can_be_resumed() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let study = over_wire(server.dir.path(), &["iperf3-tcp", "iperf3-tcp-reverse"]);
+    rounds(&study, 4);
+    let (address, ssh) = (server.address().to_string(), server.ssh("known", "user"));
+    let started = |more: &[&str]| {
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        bed.spawn(command.args(more).env("VMIO_SSH", &ssh))
+    };
+    let running = started(&[]);
+    server.until("it measures", || bed.samples() >= 2);
+    run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
+    let ended = bed.end(running).with(4);
+    ended.says(&["at the other end of the network wire does not answer", "--resume with the same --peer goes on"]);
+    let run = bed.last().unwrap();
+    assert!((2..8).contains(&run.samples.len()) && run.skipped.is_empty(), "{} {:?}", run.samples.len(), run.skipped);
+    server.until("nothing is left of the agent", || agents() == before);
+    server.until("its server is gone", || TcpStream::connect(("127.0.0.1", 5201)).is_err());
+    bed.end(started(&["--resume"])).with(0).says(&["resuming run"]);
+    let resumed = bed.last().unwrap();
+    assert_eq!((resumed.id, resumed.samples.len(), resumed.skipped), (run.id, 8, Vec::new()));
+    assert_eq!(agents(), before);
+    bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn of_two_addresses_of_a_peer_the_one_is_taken_that_ssh_took() {
+    let (server, bed) = (Server::start(), Bed::new());
+    let study = over_wire(server.dir.path(), &["iperf3-tcp"]);
+    let hosts = server.dir.path().join("hosts");
+    fs::write(&hosts, "::1 twofold\n127.0.0.1 twofold\n").unwrap();
+    let address = format!("ssh://root@twofold:{}", server.port);
+    let command = bed.command(&["study", "run", &study, "--dry-run", "--no-gentle", "--json", "--peer", &address]);
+    let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
+    let mut command = behind(&["unshare", "--mount", "--", "sh", "-c", &script, "sh"].map(str::to_owned), &command);
+    let planned = bed.finish(command.env("VMIO_SSH", server.ssh("known", "user"))).with(0);
+    assert!(planned.out.contains(&format!("\"peer\": \"{address} (127.0.0.1)\"")), "{}", planned.out);
+}
+
+#[test]
+#[ignore = "root"]
+fn programs_of_another_version_at_the_peer_are_told() {
+    let (bed, dir) = (Bed::new(), tempfile::tempdir().unwrap());
+    let script = "[ \"$1\" = --version ] && echo iperf 3.9 && exit\nexec /usr/bin/iperf3 \"$@\"";
+    stand_in(dir.path(), "iperf3", script);
+    run("ip", &["link", "set", "lo", "up"]);
+    let server = Server::at(&[], "127.0.0.1", &format!("SetEnv PATH={}\n", dir.path().display()));
+    let study = over_wire(server.dir.path(), &["iperf3-tcp", "iperf3-udp"]);
+    let address = server.address().to_string();
+    let run_with = |more: &[&str]| {
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user"))).with(0)
+    };
+    let differs = "here and 3.9 there";
+    run_with(&["--dry-run"]).says(&["iperf3 is 3", differs]);
+    let planned = run_with(&["--dry-run", "--json"]);
+    fits("tax-plan", &planned.out);
+    let planned: Value = serde_json::from_str(&planned.out).unwrap();
+    assert!(planned["peer_told"][0].as_str().unwrap().ends_with(differs), "{planned}");
+    let done = run_with(&["--json"]);
+    fits("tax", &done.out);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    let environment = &said["environment"];
+    assert_eq!(environment["peer_programs"]["iperf3"], "iperf 3.9");
+    assert_ne!(environment["programs"]["iperf3"], "iperf 3.9");
+    bed.vmio(&["runs", "show"]).with(0).says(&["peer runs", "iperf3: iperf 3.9", "differs", differs]);
+    bed.is_clean();
+}
+
+/// A command with these words before it.
+fn behind(words: &[String], command: &Command) -> Command {
+    let mut all = Command::new(&words[0]);
+    all.args(&words[1..]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => all.env(name, value),
+            None => all.env_remove(name),
+        };
+    }
+    all.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    all
+}
+
+/// A machine whose only address is a private one, and a host that reaches it by a public one, which no interface of the
+/// machine has: it is translated on the way.
+struct Cloud {
+    here: Namespace,
+    there: Namespace,
+    server: Server,
+    bed: Bed,
+}
+
+const PUBLIC: &str = "203.0.113.7";
+
+impl Cloud {
+    fn new() -> Cloud {
+        let node = Local::new();
+        let [here, there] = [0; 2].map(|_| Namespace::make(&node).unwrap());
+        let joined = format!("link add out type veth peer name eth0 netns {}", there.path());
+        here.ip(&node, &[&joined, "address add 10.0.0.1/24 dev out", "link set out up"]).unwrap();
+        there.ip(&node, &["address add 10.0.0.5/24 dev eth0", "link set eth0 up"]).unwrap();
+        here.ip(&node, &["route add 203.0.113.0/24 via 10.0.0.5"]).unwrap();
+        let server = Server::at(&there.enter(), "10.0.0.5", "");
+        let cloud = Cloud { here, there, server, bed: Bed::new() };
+        let translated = ["-t", "nat", "-A", "OUTPUT", "-d", PUBLIC, "-j", "DNAT", "--to-destination", "10.0.0.5"];
+        rule(&cloud.here, &translated);
+        cloud
+    }
+
+    fn address(&self) -> String {
+        format!("ssh://root@{PUBLIC}:{}", self.server.port)
+    }
+
+    /// Runs a study over the way to it.
+    fn run(&self, workloads: &[&str], more: &[&str]) -> Ended {
+        let study = over_wire(self.server.dir.path(), workloads);
+        let (bed, address) = (&self.bed, self.address());
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--no-gentle", "--peer", &address]);
+        let mut command = behind(&self.here.enter(), command.args(more));
+        bed.finish(command.env("VMIO_SSH", self.server.ssh("known", "user")))
+    }
+}
+
+/// A rule of iptables in a namespace.
+fn rule(at: &Namespace, words: &[&str]) {
+    let done = Local::new().exec(&at.exec("iptables").args(words.iter().copied())).unwrap();
+    assert!(done.ok(), "iptables {words:?}: {}", done.err());
+}
+
+#[test]
+#[ignore = "root"]
+fn a_peer_whose_address_is_translated_on_the_way_is_measured() {
+    let (cloud, before) = (Cloud::new(), agents());
+    let workloads =
+        ["iperf3-tcp", "iperf3-tcp-reverse", "iperf3-udp", "sockperf-tcp", "dd-nc", "udp-10mbit-1472-within100ms"];
+    let told = format!("{PUBLIC} is no address of its own: servers listen at 10.0.0.5, where ssh arrives");
+    cloud.run(&workloads, &["--dry-run"]).with(0).says(&[&told]);
+    let done = cloud.run(&workloads, &["--json"]).with(0);
+    fits("tax", &done.out);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(said["environment"]["peer"], format!("{} ({PUBLIC})", cloud.address()));
+    assert_eq!(said["cells"].as_array().unwrap().len(), workloads.len(), "{}\n{}", said["skipped"], done.err);
+    assert_eq!(agents(), before);
+    cloud.bed.is_clean();
+}
+
+#[test]
+#[ignore = "root"]
+fn a_port_of_a_peer_that_a_firewall_shuts_is_named() {
+    let (cloud, before) = (Cloud::new(), agents());
+    rule(&cloud.there, &["-A", "INPUT", "-p", "tcp", "--dport", "5201", "-j", "DROP"]);
+    rule(&cloud.there, &["-A", "INPUT", "-p", "udp", "--dport", "5401", "-j", "DROP"]);
+    let reset = ["-A", "INPUT", "-p", "tcp", "--dport", "11111", "-j", "REJECT", "--reject-with", "tcp-reset"];
+    rule(&cloud.there, &reset);
+    let ended = cloud.run(&["iperf3-tcp", "sockperf-tcp", "udp-10mbit-1472-within100ms"], &[]).with(3);
+    ended.says(&["nothing could be measured"]);
+    let run = cloud.bed.last().unwrap();
+    let reason = |workload: &str| {
+        let found = run.skipped.iter().find(|skipped| skipped.cell.lead.workload.starts_with(workload));
+        found.unwrap_or_else(|| panic!("{workload}: {:?}", run.skipped)).reason.clone()
+    };
+    for (workload, words) in [
+        // No program was waited for.
+        (
+            "iperf3-tcp",
+            ["nothing gets through to 203.0.113.7", "connection timed out;", "Open TCP port 5201 for this host"],
+        ),
+        ("sockperf", ["nothing gets through to 203.0.113.7", "though a server listens there", "Open TCP port 11111"]),
+        (
+            "udp",
+            ["datagrams may not get through to 203.0.113.7", "does not answer", "Open UDP port 5401 for this host"],
+        ),
+    ] {
+        let said = reason(workload);
+        assert!(words.iter().all(|word| said.contains(word)), "{workload}: {said}");
+        assert!(said.contains("is a firewall between?"), "{said}");
+    }
+    assert_eq!(agents(), before);
+    cloud.bed.is_clean();
+}

@@ -1,0 +1,203 @@
+//! What goes wrong on another machine that is measured by `ssh`, and on the way to it.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::help::bed::Bed;
+use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, programs_but, rounds, run, stand_in, study};
+
+#[test]
+#[ignore = "root"]
+fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
+    let (server, bed, before) = (Server::start(), Bed::new(), agents());
+    let there = tempfile::tempdir_in("/var/tmp").unwrap();
+    let rows = ON_A_DISK.replace("rand-read-1\", \"dd-read", "rand-read-1");
+    let study = study(server.dir.path(), &rows.replacen("20.0 }", "60.0 }", 1));
+    rounds(&study, 4);
+    let on = format!("{}{}", server.address(), there.path().display());
+    let ssh = server.ssh("known", "user");
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
+    let running = command.env("VMIO_SSH", &ssh).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    server.until("it measures", || bed.samples() >= 4);
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 1, "its file is there");
+    run("pkill", &["-KILL", "-f", &format!("^{ssh}")]);
+    let ended = running.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(4), "{said}");
+    assert!(said.contains("samples are kept") && said.contains("--resume goes on"), "{said}");
+    server.until("the file is gone there", || fs::read_dir(there.path()).unwrap().count() == 0);
+    server.until("no fio is left", || {
+        !Command::new("pgrep").args(["-f", &there.path().display().to_string()]).output().unwrap().status.success()
+    });
+    server.until("nothing is left of the agent", || agents() == before);
+    assert!((4..16).contains(&bed.samples()), "{said}");
+    let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on, "--resume"]);
+    bed.finish(command.env("VMIO_SSH", &ssh)).with(0).says(&["resuming run"]);
+    assert_eq!((bed.samples(), bed.last().unwrap().skipped), (16, Vec::new()));
+    assert_eq!((agents(), fs::read_dir(there.path()).unwrap().count()), (before, 0));
+    bed.is_clean();
+}
+
+/// A stopped `ssh` holds its connection open and carries nothing, as a way does that is cut without a word: neither end hears
+/// of it.
+#[test]
+#[ignore = "root"]
+fn long_a_way_that_is_cut_without_a_word_ends_both_ends() {
+    let (server, before) = (Server::start(), agents());
+    let beds = [Bed::new(), Bed::new()];
+    let there = tempfile::tempdir_in("/var/tmp").unwrap();
+    let [disk, wire] = ["disk", "wire"].map(|name| server.dir.path().join(name));
+    fs::create_dir(&disk).unwrap();
+    fs::create_dir(&wire).unwrap();
+    let studies = [
+        study(&disk, &ON_A_DISK.replacen("20.0 }", "400.0 }", 1).replace(", \"dd-read\"", "")),
+        study(
+            &wire,
+            " }\n[[matrix]]\nsides = [\"native\"]\npaths.networks = [\"wire\"]\npaths.peers = [\"peer\"]\n\
+             workloads = [\"iperf3-tcp\"]\n",
+        ),
+    ];
+    studies.iter().for_each(|study| rounds(study, 200));
+    let on = format!("{}{}", server.address(), there.path().display());
+    let peer = server.address().to_string();
+    let ssh = server.ssh("known", "user");
+    let began = |bed: &Bed, study: &str, more: &[&str]| {
+        let mut command = bed.command(&["study", "run", study, "--yes", "--minutes", "20"]);
+        command.args(more).env("VMIO_SSH", &ssh).spawn().unwrap()
+    };
+    let running =
+        [began(&beds[0], &studies[0], &["--on", &on]), began(&beds[1], &studies[1], &["--no-gentle", "--peer", &peer])];
+    server.until("both measure", || beds.iter().all(|bed| bed.samples() >= 2));
+    run("pkill", &["-STOP", "-f", &format!("^{ssh}")]);
+    let stopped = Instant::now();
+    // The agents end on their own, before anybody here has noticed.
+    let gone = |what: &str, is: &dyn Fn() -> bool| {
+        while !is() {
+            assert!(stopped.elapsed() < Duration::from_secs(180), "{what}: not within three minutes");
+            thread::sleep(Duration::from_millis(100));
+        }
+    };
+    gone("the file there", &|| fs::read_dir(there.path()).unwrap().count() == 0);
+    gone("the agents", &|| agents() == before);
+    assert!(stopped.elapsed() > Duration::from_secs(30), "they were not told");
+    for (bed, child) in beds.iter().zip(running) {
+        let ended = bed.end(child).with(4);
+        ended.says(&["the agent is gone: no answer in 60 s", "--resume"]);
+        let run = bed.last().unwrap();
+        assert!(run.samples.len() >= 2 && run.skipped.is_empty(), "{:?}", run.skipped);
+        bed.is_clean();
+    }
+}
+
+/// A file system on a disk of its own, mounted for whoever comes later.
+struct Mounted {
+    disk: Disk,
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new() -> Mounted {
+        let (disk, dir) = (Disk::new(), tempfile::tempdir().unwrap());
+        run("mkfs.ext4", &["-q", "-m", "0", &disk.device]);
+        run("mount", &[&disk.device, &dir.path().display().to_string()]);
+        Mounted { disk, dir }
+    }
+
+    /// The vmio's own file there, once there is one; else what is there.
+    fn made(&self) -> Option<std::path::PathBuf> {
+        let names = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("vmio-")).last()
+    }
+
+    /// Takes all of its space but so many bytes.
+    fn fill(&self, but_bytes: u64) {
+        let (to, mib) = (format!("of={}", self.others()), 1 << 20);
+        let count = if but_bytes > 0 { (self.free_bytes() - but_bytes) / mib } else { u64::MAX / mib };
+        // It fails where there is no end before the disk's.
+        let wrote = Command::new("dd")
+            .args(["if=/dev/zero", &to, "bs=1M", &format!("count={count}"), "conv=fsync", "status=none"])
+            .status();
+        assert!(wrote.is_ok() && self.free_bytes() < but_bytes + 16 * mib, "{} are free", self.free_bytes());
+    }
+
+    fn free_bytes(&self) -> u64 {
+        let free = rustix::fs::statvfs(self.dir.path()).unwrap();
+        free.f_bavail * free.f_frsize
+    }
+
+    fn others(&self) -> String {
+        self.dir.path().join("of-others").display().to_string()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.dir.path()).status();
+        let _ = &self.disk;
+    }
+}
+
+#[test]
+#[ignore = "root"]
+fn a_disk_there_that_others_fill_meanwhile_is_told_and_left_as_it_was() {
+    // The server's own mounts are those of its start. A quota is no less room to `df` than none.
+    let (mounted, dir) = (Mounted::new(), tempfile::tempdir().unwrap());
+    stand_in(dir.path(), "df", "printf 'Filesystem\\n/dev/x 9 1 99999999 1%% /\\n'");
+    run("ip", &["link", "set", "lo", "up"]);
+    let server = Server::at(&[], "127.0.0.1", &format!("SetEnv PATH={}\n", dir.path().display()));
+    let (bed, before) = (Bed::new(), agents());
+    let study = study(server.dir.path(), &ON_A_DISK.replace(", \"dd-read\"", ""));
+    let on = format!("{}{}", server.address(), mounted.dir.path().display());
+    let began = || {
+        let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on]);
+        bed.spawn(command.env("VMIO_SSH", server.ssh("known", "user")))
+    };
+    // While its file is filled.
+    mounted.fill(100 << 20);
+    let ended = bed.end(began()).with(1);
+    ended.says(&["were not all written", "No space left on device", "free some there", &server.address().to_string()]);
+    assert_eq!((mounted.made(), agents()), (None, before.clone()));
+    fs::remove_file(mounted.others()).unwrap();
+    // While cells run: what they write has its blocks.
+    let running = began();
+    server.until("it measures", || bed.samples() >= 1);
+    mounted.fill(0);
+    bed.end(running).with(0);
+    assert_eq!((bed.samples(), bed.last().unwrap().skipped), (8, Vec::new()));
+    assert_eq!((mounted.made(), agents()), (None, before));
+    bed.is_clean();
+    // Nobody has it mounted still.
+    drop(server);
+}
+
+#[test]
+#[ignore = "root"]
+fn what_a_machine_lacks_is_not_measured_there_and_the_rest_is() {
+    let (bed, before, dir) = (Bed::new(), agents(), tempfile::tempdir().unwrap());
+    programs_but(dir.path(), &["fio"]);
+    run("ip", &["link", "set", "lo", "up"]);
+    let server = Server::at(&[], "127.0.0.1", &format!("SetEnv PATH={}\n", dir.path().display()));
+    let there = tempfile::tempdir_in("/var/tmp").unwrap();
+    let both = study(server.dir.path(), &ON_A_DISK.replace(", \"dd-read\"", ""));
+    let on = format!("{}{}", server.address(), there.path().display());
+    let run_of = |study: &str, more: &[&str]| {
+        let mut command = bed.command(&["study", "run", study, "--yes", "--on", &on]);
+        bed.finish(command.args(more).env("VMIO_SSH", server.ssh("known", "user")))
+    };
+    let lacks = format!("on {}: fio: no program fio in PATH; apt install fio", server.address());
+    run_of(&both, &["--dry-run"]).with(0).says(&[&lacks]);
+    run_of(&both, &[]).with(0).says(&[&lacks]);
+    let run = bed.last().unwrap();
+    assert!(run.skipped.len() == 2 && run.skipped.iter().all(|skipped| skipped.reason == lacks), "{:?}", run.skipped);
+    assert_eq!(run.samples.len(), 4, "openssl and lu, twice each");
+    let text = fs::read_to_string(&both).unwrap();
+    let disks = text.split("[[matrix]]").take(2).collect::<Vec<_>>().join("[[matrix]]");
+    fs::write(Path::new(&both), disks).unwrap();
+    run_of(&both, &[]).with(3).says(&["nothing can be measured here", &lacks]);
+    assert_eq!((agents(), fs::read_dir(there.path()).unwrap().count()), (before, 0));
+    bed.is_clean();
+}
