@@ -225,8 +225,10 @@ impl Machine<'_> {
             };
             End { node, at, enter, exec_base }
         };
+        // What goes round in a guest goes by no interface of the host's.
+        let here = ours && (!network.is_inside() || actor.side.is_native() || actor.side.shares_kernel());
         let ports =
-            self.bed.as_ref().filter(|_| ours).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
+            self.bed.as_ref().filter(|_| here).map(|bed| path.ports(&self.local, bed, peer)).unwrap_or_default();
         let mut subjects = self.watched(actor, Vec::new())?;
         if let Some(neighbour) = &neighbour {
             subjects.extend(self.hypervisor(&neighbour.side, Vec::new()));
