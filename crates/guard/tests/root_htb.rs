@@ -5,7 +5,7 @@
 use std::fs;
 
 use crate::common::{apart, leaf, run, three, tree, tried, uplink};
-use vmio_guard::planes::linux::htb::{self, Root, Step, Undone, classid};
+use vmio_guard::planes::linux::htb::{self, Numbers, Queue, Root, Step, Tree, Undone, classid};
 use vmio_guard::planes::linux::{Device, Error, Netlink};
 use vmio_model::policy::program::{Framing, Hierarchy};
 
@@ -50,7 +50,7 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
         other.leaves[1].priority = 0;
         assert_eq!(put(&mut netlink, &device, &other).len(), 3);
         other.leaves[1].queue_bytes = 64_000;
-        assert_eq!(put(&mut netlink, &device, &other), [Step::SetQueue { minor: 3, bytes: 64_000 }]);
+        assert_eq!(put(&mut netlink, &device, &other), [Step::SetQueue { minor: 3, queue: Queue::Bytes(64_000) }]);
         // Where 32 bits of bytes a second are too few.
         other.rate_bps = 100_000_000_000;
         other.leaves[1].ceil_bps = 80_000_000_000;
@@ -62,6 +62,52 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
         assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Removed);
         assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
         assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Gone);
+    });
+}
+
+/// What the kernel answers is what it does, and asking leaves nothing behind.
+#[test]
+#[ignore = "root"]
+fn queues_with_flows_apart_are_in_force_where_the_kernel_has_them_and_refused_elsewhere() {
+    apart(|| {
+        let (mut netlink, device) = uplink();
+        let loopback = Device { index: 1, name: "lo".to_owned() };
+        for other in ["", "tc qdisc add dev lo root handle 11: bfifo limit 9000"] {
+            run(if other.is_empty() { &[] } else { std::slice::from_ref(&other) });
+            let before = htb::settings(&mut netlink, &loopback).unwrap();
+            let (has, said) = tried("tc qdisc add dev u1 root handle 12: fq_codel");
+            assert!(has || said.contains("kind is unknown"), "{said}");
+            assert_eq!(htb::has_flows(&mut netlink).unwrap(), has);
+            assert_eq!(htb::settings(&mut netlink, &loopback).unwrap(), before);
+            if has {
+                run(&["tc qdisc del dev u1 root"]);
+            }
+        }
+        let has = htb::has_flows(&mut netlink).unwrap();
+        let numbers = |apart: &[u16]| {
+            let named = three().leaves.into_iter().zip(2u16..).map(|(leaf, number)| (leaf.name, number));
+            Numbers::given(named.collect()).unwrap().with_flows_apart(apart.iter().copied())
+        };
+        let wanted = |apart: &[u16]| Tree::wanted(&three(), &numbers(apart)).unwrap();
+        let before = htb::settings(&mut netlink, &device).unwrap();
+        let put = htb::put(&mut netlink, &device, &wanted(&[3]), false);
+        if !has {
+            let refused = put.unwrap_err().to_string();
+            assert!(refused.contains("cannot set queue of class 7a00:3 to fq_codel of 500000 bytes"), "{refused}");
+            assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before, "nothing is half applied");
+            return;
+        }
+        assert_eq!(put.unwrap().steps.len(), 2 + 3 * 2);
+        assert_eq!(htb::put(&mut netlink, &device, &wanted(&[3]), false).unwrap().steps, []);
+        for apart in [&[][..], &[3], &[2, 4]] {
+            assert!(!htb::put(&mut netlink, &device, &wanted(apart), false).unwrap().steps.is_empty());
+            assert_eq!(htb::put(&mut netlink, &device, &wanted(apart), false).unwrap().steps, []);
+        }
+        run(&["tc qdisc change dev u0 parent 7a00:4 handle 4004: fq_codel target 5ms memory_limit 1m"]);
+        let steps = htb::put(&mut netlink, &device, &wanted(&[2, 4]), false).unwrap().steps;
+        assert!(matches!(steps[..], [Step::SetQueue { minor: 4, .. }]), "{steps:?}");
+        assert_eq!(htb::undo(&mut netlink, &device, None).unwrap(), Undone::Removed);
+        assert_eq!(htb::settings(&mut netlink, &device).unwrap(), before);
     });
 }
 
@@ -103,7 +149,7 @@ fn what_somebody_took_away_or_changed_is_put_back() {
             [Step::RemoveQueue { minor: 3, handle: 0x55_0000 }, Step::SetQueue { minor: 3, .. }]
         ));
         run(&["tc qdisc del dev u0 parent 7a00:4 handle 4004:"]);
-        assert_eq!(put(&mut netlink, &device, &three()), [Step::SetQueue { minor: 4, bytes: 250_000 }]);
+        assert_eq!(put(&mut netlink, &device, &three()), [Step::SetQueue { minor: 4, queue: Queue::Bytes(250_000) }]);
         run(&["tc class add dev u0 parent 7a00:1 classid 7a00:99 htb rate 1mbit"]);
         assert_eq!(put(&mut netlink, &device, &three()), [Step::RemoveClass { minor: 0x99 }]);
         run(&["tc class add dev u0 parent 7a00:3 classid 7a00:98 htb rate 1mbit"]);

@@ -10,13 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::bed::{Bed, SINK, bed, flood, send};
-use crate::common::{apart, run, until};
+use crate::common::{apart, run, tried, until};
 use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
 use vmio_guard::planes::linux::{Linux, htb};
 use vmio_guard::planes::{Count, Plane};
 use vmio_model::allocate::Member;
+use vmio_model::holding::Waits;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::pool::Seat;
@@ -321,6 +322,35 @@ fn segments_and_their_framing_fit_into_the_capacity() {
             assert!(wire < 1.005, "{wire:.4} of the capacity");
             assert!(wire > 0.8, "{wire:.4} of the capacity: a sender that fills it");
         });
+        core.undo().unwrap();
+    });
+}
+
+/// Where the kernel can, each flow of a container sheds its own packets; where not, its leaf is as it always was, and all that
+/// ask for it are told what a flood does there.
+#[test]
+#[ignore = "root"]
+fn where_no_flow_sheds_its_own_packets_status_says_so() {
+    apart(|| {
+        let mut bed = bed(1);
+        let has = htb::has_flows(&mut bed.netlink).unwrap();
+        let text = "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.gold]\n\
+                    [[interface]]\nmatch = { name = \"t1\" }\nclass = \"gold\"\n";
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&bed)).unwrap();
+        assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
+        let (_, queues) = tried("tc qdisc show dev u0");
+        let kind = if has { "fq_codel" } else { "bfifo" };
+        for leaf in ["4002: parent 7a00:2", "4003: parent 7a00:3", "4010: parent 7a00:10"] {
+            assert!(queues.contains(&format!("qdisc {kind} {leaf} ")), "{queues}");
+        }
+        let noted = core.notes().iter().any(|note| note.contains("this kernel has no fq_codel"));
+        let status = core.status().unwrap();
+        let held = status[0].members[1].held.clone().unwrap();
+        let told = held
+            .reason
+            .ends_with("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel");
+        assert_eq!((noted, told), (!has, !has), "{:?}, {held:?}", core.notes());
+        assert!(held.waits == Waits::Queued && held.reason.starts_with("no guest is known behind it"), "{held:?}");
         core.undo().unwrap();
     });
 }

@@ -121,6 +121,17 @@ fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) -> S
         }
         assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
     }
+    // Members whose excess waits on this host keep their flows apart, and so do the host and whatever nobody is for; where
+    // the queues stand behind taps, the uplink has one more for all guests (4004).
+    let kind = |waits: bool| if waits { "fq_codel" } else { "bfifo" };
+    let mut leaves = vec!["4002 fq_codel".to_owned(), "4003 fq_codel".to_owned()];
+    leaves.extend(behind.then(|| format!("4004 {}", kind(false))));
+    let (beside, of_members): (Vec<&String>, Vec<&String>) =
+        said.all("leaf").iter().partition(|leaf| leaf.as_str() < "4010");
+    assert_eq!(beside, leaves.iter().collect::<Vec<_>>());
+    assert!(of_members.len() == 3 && of_members.iter().all(|l| l.ends_with(kind(waits == "queued"))), "{of_members:?}");
+    let crowded = |status: &Value| status.to_string().contains("takes the room");
+    assert!(!crowded(&last), "{last}");
     if waits == "held" {
         // From when it is held nothing of it is dropped.
         let dropped = |status| members(status).iter().map(|m| m["dropped_packets_total"].clone()).collect::<Vec<_>>();
@@ -236,6 +247,27 @@ fn long_guard_in_a_lab_host_queues_what_containers_send() {
     let over: f64 = beside.values().sum();
     assert!(between["10"] > 1.25 * SHARES[0].1, "{between:?} Mbit/s of 8 that were sent");
     assert!(between["10"] + over > 1.2 * CAPACITY, "{between:?} Mbit/s beside {beside:?}");
+    // A flood takes no more than its turns of the room of TCP in the same class; in one queue a stream gets a twelfth beside
+    // one of them, and a thirtieth beside three.
+    for (floods, part) in [("beside-1", 1.0 / 4.0), ("beside-3", 1.0 / 8.0)] {
+        let stream = said.rates(floods).remove(0)["10"] / SHARES[0].1;
+        println!("{floods}: {stream:.3} of the class's rate by TCP");
+        assert!(stream >= part, "{floods}: {stream:.3} of the class's rate by TCP");
+    }
+    // What was dropped is what the kernel says of the queue.
+    let status = said.status("drops-status");
+    let told = members(&status)[0]["dropped_packets_total"].as_u64().unwrap();
+    let by_kernel: Vec<u64> = said.one("drops").split(' ').map(|count| count.parse().unwrap()).collect();
+    println!("dropped: {told}, by the kernel {by_kernel:?}");
+    assert!(by_kernel[0] <= told && told <= by_kernel[1], "{told}, by the kernel {by_kernel:?}");
+    // Taken away by somebody it is put right, once.
+    let put_right = |text: &String| {
+        let status: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(status["trouble"], Value::Null);
+        status["loop"]["put_right_total"].as_u64().unwrap()
+    };
+    let put_right: Vec<u64> = said.all("put-right").iter().map(put_right).collect();
+    assert!(put_right[0] > 0 && put_right[0] == put_right[1], "{put_right:?}");
 }
 
 #[test]

@@ -5,14 +5,17 @@
 //!
 //! `tap_guest sink ADDRESS SECONDS` prints `SENDER=BYTES` for each sender, by the last part of its address, in bytes of
 //! frames. At `::` it takes IPv6 and IPv4.
+//!
+//! `tap_guest give ADDRESS SECONDS` sends a stream by TCP for so long, and `tap_guest take ADDRESS SECONDS` counts what of one arrives,
+//! from two seconds after it began, as `sink` does, but its payload alone.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::disallowed_types)]
 
 mod vhost;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::thread::sleep;
@@ -42,6 +45,8 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["sink", address, seconds] => sink(address, Duration::from_secs(seconds.parse().unwrap())),
+        ["give", address, seconds] => give(address, Duration::from_secs(seconds.parse().unwrap())),
+        ["take", address, seconds] => take(address, Duration::from_secs(seconds.parse().unwrap())),
         _ => guest(&args),
     }
 }
@@ -160,4 +165,44 @@ fn sink(address: &str, long: Duration) {
     }
     let said: Vec<String> = bytes.iter().map(|(who, bytes)| format!("{who}={bytes}")).collect();
     println!("{} {}", began.elapsed().as_secs_f64(), said.join(" "));
+}
+
+/// How long a stream may take to begin or to go on.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A stream finds its rate in so long.
+const BEGINS: Duration = Duration::from_secs(2);
+
+fn give(address: &str, long: Duration) {
+    let end = Instant::now() + long;
+    let to = SocketAddr::from((address.parse::<IpAddr>().unwrap(), PORT));
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    // Whoever takes it may have enough before.
+    while Instant::now() < end && stream.write_all(&[7; 1 << 14]).is_ok() {}
+}
+
+fn take(address: &str, long: Duration) {
+    let listener = TcpListener::bind((address.parse::<IpAddr>().unwrap(), PORT)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let end = Instant::now() + PATIENCE;
+    let (mut stream, from) = loop {
+        match listener.accept() {
+            Err(e) if e.kind() == ErrorKind::WouldBlock && Instant::now() < end => sleep(Duration::from_millis(20)),
+            accepted => break accepted.unwrap(),
+        }
+    };
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let mut buffer = [0; 1 << 16];
+    let mut count = |long: Duration| {
+        let (began, mut bytes) = (Instant::now(), 0);
+        while began.elapsed() < long {
+            bytes += stream.read(&mut buffer).unwrap_or(0);
+        }
+        (began.elapsed().as_secs_f64(), bytes)
+    };
+    count(BEGINS);
+    let (seconds, bytes) = count(long);
+    let who = from.ip().to_canonical().to_string();
+    println!("{seconds} {}={bytes}", who.rsplit(['.', ':']).next().unwrap());
 }

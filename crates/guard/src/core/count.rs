@@ -67,7 +67,7 @@ impl<P: Plane> Core<P> {
                 min_effective_bps: member.min,
                 limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
                 count,
-                held: HeldStatus::of(seat, plane),
+                held: HeldStatus::of(seat, &pool.key, plane),
             };
             let mut members: Vec<MemberStatus> = seats.map(member).collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &pool.key, plane)));

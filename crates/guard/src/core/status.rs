@@ -73,19 +73,26 @@ impl MemberStatus {
 
 impl HeldStatus {
     /// As it was found, and as far as the plane has it in force.
-    pub(super) fn of(seat: &Seated, plane: &mut impl Plane) -> Option<HeldStatus> {
+    pub(super) fn of(seat: &Seated, pool: &PoolKey, plane: &mut impl Plane) -> Option<HeldStatus> {
         let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
         let as_found = HeldStatus {
             waits: holding.waits,
             send_buffer_bytes: holding.send_buffer_bytes,
             reason: holding.reason.clone(),
         };
+        let crowds = plane.crowds(pool, seat);
         if holding.send_buffer_bytes.is_none() {
-            return Some(as_found);
+            return Some(match crowds {
+                Some(why) => HeldStatus { reason: format!("{}; {why}", as_found.reason), ..as_found },
+                None => as_found,
+            });
         }
         Some(match plane.held(interface) {
             Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
-            Some(Err(why)) => HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason: why },
+            Some(Err(why)) => {
+                let reason = crowds.map_or(why.clone(), |crowds| format!("{crowds}: {why}"));
+                HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason }
+            }
             None => as_found,
         })
     }

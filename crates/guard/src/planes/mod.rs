@@ -7,7 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
-use crate::desired::{Desired, Numbers, PoolKey};
+use crate::desired::{Desired, Numbers, PoolKey, Seated};
 use crate::keep::Keeper;
 
 pub mod fake;
@@ -103,6 +103,11 @@ pub trait Plane {
     /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
     /// this plane sets none.
     fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
+        None
+    }
+    /// Of a member whose excess waits in a queue of this plane's: why one of its flows may take another's room there, in words that
+    /// can follow others; `None` where it cannot.
+    fn crowds(&self, _pool: &PoolKey, _seat: &Seated) -> Option<&'static str> {
         None
     }
     /// What went through the limit that a card of a pool has for a virtual function, or why that is not in force; `None`
@@ -210,6 +215,9 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     }
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         (**self).held(interface)
+    }
+    fn crowds(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
+        (**self).crowds(pool, seat)
     }
     fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
         (**self).carded(pool, function)

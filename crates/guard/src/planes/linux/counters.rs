@@ -1,11 +1,11 @@
 //! What the classes of a hierarchy have counted, all in one dump (`struct gnet_stats_basic` and `gnet_stats_queue` of
 //! include/uapi/linux/gen_stats.h, `struct tc_htb_xstats` of pkt_sched.h).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::htb::{HANDLE, RTM_GETTCLASS, TCA_STATS2, TCMSG, tcmsg};
+use super::htb::{self, FLOWS, HANDLE, RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG, tcmsg};
 use super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at, u64_at};
 use super::{Device, Netlink, Result};
 
@@ -23,6 +23,9 @@ pub struct Counts {
     pub packets: u64,
     /// That its queue had no room for. The kernel counts in 32 bits and begins anew at 0.
     pub dropped_packets: u32,
+    /// What a queue whose flows are kept apart has dropped, of whichever flow: the class counts only what came when there was no
+    /// room, once. `None` of other queues, and where it was not asked for. 32 bits.
+    pub flows_dropped: Option<u32>,
     /// How often it had to wait for its ceiling. 32 bits.
     pub overlimits: u32,
     /// That wait now.
@@ -45,6 +48,49 @@ pub fn read(netlink: &mut Netlink, device: &Device) -> Result<BTreeMap<u16, Coun
     Ok(all.into_iter().collect())
 }
 
+/// As [`read()`], with what queues have dropped in which flows are kept apart: the kernel lists those of all interfaces.
+///
+/// # Errors
+/// As [`read()`].
+pub fn read_with_flows(netlink: &mut Netlink, device: &Device, apart: &BTreeSet<u16>) -> Result<BTreeMap<u16, Counts>> {
+    let mut all = read(netlink, device)?;
+    if apart.is_empty() {
+        return Ok(all);
+    }
+    let what = format!("read what queues of {device} dropped");
+    let list = Request::new(RTM_GETQDISC, flag::DUMP, &tcmsg(device.index, 0, 0), Attributes::new());
+    let dropped = netlink.dump(&what, &list, |message| dropped(message, device))?;
+    let mut dropped: BTreeMap<u16, u32> = dropped.into_iter().collect();
+    for (number, counts) in all.iter_mut().filter(|(number, _)| apart.contains(number)) {
+        counts.flows_dropped = match dropped.remove(number) {
+            // The list may lack some (`htb::read`).
+            None => {
+                let fixed = tcmsg(device.index, 0, htb::classid(*number));
+                let one = Request::new(RTM_GETQDISC, flag::ECHO, &fixed, Attributes::new());
+                netlink.ask(&what, &one, |message| self::dropped(message, device))?.map(|(_, dropped)| dropped)
+            }
+            some => some,
+        };
+    }
+    Ok(all)
+}
+
+/// Of a leaf's queue that keeps flows apart: the leaf's number, and what it dropped.
+fn dropped(message: &Message<'_>, device: &Device) -> std::result::Result<Option<(u16, u32)>, Malformed> {
+    let (head, rest) = message.split(TCMSG)?;
+    let (index, parent) = (u32_at(head, 4).unwrap_or(0), u32_at(head, 12).unwrap_or(0));
+    if index != device.index || parent >> 16 != HANDLE >> 16 {
+        return Ok(None);
+    }
+    let attributes = wire::attributes(rest)?;
+    if wire::find(&attributes, TCA_KIND).map(wire::text).as_deref() != Some(FLOWS) {
+        return Ok(None);
+    }
+    let stats = wire::find(&attributes, TCA_STATS2).map(wire::attributes).transpose()?.unwrap_or_default();
+    let dropped = wire::find(&stats, TCA_STATS_QUEUE).and_then(|queue| u32_at(queue, 8)).unwrap_or(0);
+    Ok(Some(((parent & 0xffff) as u16, dropped)))
+}
+
 fn counts(message: &Message<'_>) -> std::result::Result<Option<(u16, Counts)>, Malformed> {
     let (head, rest) = message.split(TCMSG)?;
     let handle = u32_at(head, 8).unwrap_or(0);
@@ -62,6 +108,7 @@ fn counts(message: &Message<'_>) -> std::result::Result<Option<(u16, Counts)>, M
         waiting_packets: small(TCA_STATS_QUEUE, 0),
         waiting_bytes: small(TCA_STATS_QUEUE, 4),
         dropped_packets: small(TCA_STATS_QUEUE, 8),
+        flows_dropped: None,
         overlimits: small(TCA_STATS_QUEUE, 16),
         lends: small(TCA_STATS_APP, 0),
         borrows: small(TCA_STATS_APP, 4),

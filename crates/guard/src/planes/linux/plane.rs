@@ -13,11 +13,12 @@ use super::book::Book;
 use super::classifier::{Classifier, Leave, Tenant};
 use super::htb::{self, Numbers};
 use super::netlink::events::Events;
-use super::{Device, Error, Netlink, counters, links};
+use super::{Device, Error, Netlink, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
 use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
 
 mod cards;
+mod flows;
 mod hold;
 mod purge;
 mod receive;
@@ -26,6 +27,7 @@ mod stage;
 mod sweep;
 
 use cards::Cards;
+use flows::{Tally, numbers};
 use hold::Taps;
 use rest::{Counted, Unsure};
 use stage::Stage;
@@ -46,6 +48,8 @@ pub struct Linux {
     /// Loaded when the first interface needs it.
     classifier: Option<Classifier>,
     takeover: bool,
+    /// Whether the kernel can keep flows apart in a queue, once it was asked.
+    flows: Option<bool>,
     past: Past,
     pools: BTreeMap<PoolKey, Told>,
     taps: Taps,
@@ -86,13 +90,6 @@ struct Told {
     counted: Option<Counted>,
 }
 
-/// Counters of a member beyond the kernel's 32 bits.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tally {
-    dropped: u64,
-    last_dropped: u32,
-}
-
 impl From<Error> for PlaneError {
     fn from(error: Error) -> PlaneError {
         PlaneError(error.to_string())
@@ -117,10 +114,23 @@ impl Linux {
         let netlink = Netlink::open()?;
         let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
         let taps = Taps::new(options.keeper.clone(), past.book.namespace());
-        let (takeover, pools) = (options.takeover, BTreeMap::new());
+        let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
         let (events, there, beside, cards) = Default::default();
         let unsure = Unsure::new();
-        Ok(Linux { netlink, classifier: None, takeover, past, pools, taps, cards, events, unsure, there, beside })
+        Ok(Linux {
+            netlink,
+            classifier: None,
+            takeover,
+            flows,
+            past,
+            pools,
+            taps,
+            cards,
+            events,
+            unsure,
+            there,
+            beside,
+        })
     }
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
@@ -132,13 +142,14 @@ impl Linux {
             return self.receive(pool, capped, compiled);
         }
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
-        let numbers = numbers(&pool.seats)?;
-        let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy)?;
+        let flows = self.flows()?;
+        let numbers = numbers(&pool.seats, flows)?;
+        let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy, &numbers)?;
         let before = self.pools.remove(&pool.key);
         let (mut tenants, tallies, staged) =
             before.map_or_else(Default::default, |told| (told.tenants, told.tallies, told.stage));
         let put = match &stage {
-            Some(stage) => stage::numbers().and_then(|numbers| {
+            Some(stage) => stage::numbers(flows).and_then(|numbers| {
                 let (book, told) = (&self.past.book, &stage.at_uplink);
                 put(&mut self.netlink, book, &uplink, told, &numbers, self.takeover)
             }),
@@ -344,11 +355,13 @@ impl Plane for Linux {
         }
         let began = self.hush(pool)?;
         let arrived = self.came_in(pool);
-        let told = self.told(pool)?;
-        let (at, behind) = (told.at.clone(), told.stage.is_some().then(|| told.uplink.clone()));
-        let mut all = counters::read(&mut self.netlink, &at)?;
-        let at_uplink = behind.map(|uplink| counters::read(&mut self.netlink, &uplink)).transpose()?;
-        let told = self.told(pool)?;
+        let (flows, none) = (self.flows == Some(true), || PlaneError(format!("{pool}: no such pool is in force")));
+        let told = self.pools.get_mut(pool).ok_or_else(none)?;
+        let mut all = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
+        let at_uplink = match &told.stage {
+            Some(_) => Some(flows::counted(&mut self.netlink, &told.uplink, &stage::numbers(flows)?)?),
+            None => None,
+        };
         if let Some(at_uplink) = at_uplink {
             told.count_behind(&mut all, &at_uplink);
         }
@@ -358,12 +371,10 @@ impl Plane for Linux {
         let tallies = &mut told.tallies;
         let count = |number: &u16| {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            tally.dropped += u64::from(since(tally.last_dropped, counts.dropped_packets));
-            tally.last_dropped = counts.dropped_packets;
             Count {
                 // The class counts frames without their framing.
                 passed_bytes: framed(framing, counts.packets, counts.bytes),
-                dropped_packets: tally.dropped,
+                dropped_packets: tally.count(&counts),
                 waiting_bytes: u64::from(counts.waiting_bytes),
                 arrived_bytes: arrived.get(number).copied(),
             }
@@ -393,6 +404,10 @@ impl Plane for Linux {
 
     fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
         Some(self.taps.seen(interface.index))
+    }
+
+    fn crowds(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
+        self.crowded(pool, seat)
     }
 
     fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
@@ -426,7 +441,7 @@ impl Plane for Linux {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.past.held_by.iter().chain(&self.past.notes).cloned().collect()
+        self.past.held_by.iter().chain(&self.past.notes).cloned().chain(self.no_flows()).collect()
     }
 }
 
@@ -434,16 +449,6 @@ impl Plane for Linux {
 fn framed(framing: Framing, packets: u64, bytes: u64) -> u64 {
     let framed = bytes + packets * u64::from(framing.overhead_bytes);
     framed.max(packets * u64::from(framing.least_bytes))
-}
-
-/// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
-/// anew, which happens long before.
-fn since(last: u32, now: u32) -> u32 {
-    if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
-}
-
-fn numbers(seats: &[Seated]) -> Result<Numbers, Error> {
-    Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())
 }
 
 /// The bytes of `aa:bb:cc:dd:ee:ff`.

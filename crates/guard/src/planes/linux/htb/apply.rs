@@ -8,6 +8,7 @@ use super::super::{Device, Error, Netlink, Result};
 use super::encode::{
     self, AT_ROOT, RTM_DELQDISC, RTM_DELTCLASS, RTM_NEWQDISC, RTM_NEWTCLASS, TCA_KIND, TCA_OPTIONS, TCA_STAB, tcmsg,
 };
+use super::queue::Queue;
 use super::read::{Foreign, InForce, Root, read, reread};
 use super::steps::{Step, difference, mismatch};
 use super::tree::Tree;
@@ -85,12 +86,12 @@ pub fn put_over(
     Ok(Applied { steps, replaced })
 }
 
-/// Throws away what waits in a leaf: its queue, of so many bytes, is made anew.
+/// Throws away what waits in a leaf: its queue is made anew.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, bytes: u32) -> Result<()> {
-    let steps = [Step::RemoveQueue { minor, handle: queue_handle(minor) }, Step::SetQueue { minor, bytes }];
+pub fn purge(netlink: &mut Netlink, device: &Device, minor: u16, queue: Queue) -> Result<()> {
+    let steps = [Step::RemoveQueue { minor, handle: queue_handle(minor) }, Step::SetQueue { minor, queue }];
     netlink.change(&steps.map(|step| change(device, &step, false)))
 }
 
@@ -198,10 +199,9 @@ fn change(device: &Device, step: &Step, over: bool) -> Change {
         Step::RemoveQueue { minor, handle } => {
             Request::new(RTM_DELQDISC, 0, &tcmsg(index, *handle, classid(*minor)), Attributes::new())
         }
-        Step::SetQueue { minor, bytes } => {
-            let attributes = Attributes::new().with_text(TCA_KIND, "bfifo").with_u32(TCA_OPTIONS, *bytes);
+        Step::SetQueue { minor, queue } => {
             let fixed = tcmsg(index, queue_handle(*minor), classid(*minor));
-            Request::new(RTM_NEWQDISC, flag::CREATE | flag::REPLACE, &fixed, attributes)
+            Request::new(RTM_NEWQDISC, flag::CREATE | flag::REPLACE, &fixed, queue.attributes())
         }
         Step::RemoveClass { minor } => {
             Request::new(RTM_DELTCLASS, 0, &tcmsg(index, classid(*minor), 0), Attributes::new())

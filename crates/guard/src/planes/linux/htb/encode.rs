@@ -6,7 +6,7 @@ use super::tree::Class;
 
 pub(super) const RTM_NEWQDISC: u16 = 36;
 pub(super) const RTM_DELQDISC: u16 = 37;
-pub(super) const RTM_GETQDISC: u16 = 38;
+pub(in super::super) const RTM_GETQDISC: u16 = 38;
 pub(super) const RTM_NEWTCLASS: u16 = 40;
 pub(super) const RTM_DELTCLASS: u16 = 41;
 pub(in super::super) const RTM_GETTCLASS: u16 = 42;
@@ -17,7 +17,7 @@ pub(super) const AT_ROOT: u32 = u32::MAX;
 /// Where clsact and ingress hang (TC_H_INGRESS).
 pub(super) const AT_HOOKS: u32 = 0xffff_fff1;
 
-pub(super) const TCA_KIND: u16 = 1;
+pub(in super::super) const TCA_KIND: u16 = 1;
 pub(super) const TCA_OPTIONS: u16 = 2;
 pub(super) const TCA_STATS: u16 = 3;
 pub(super) const TCA_XSTATS: u16 = 4;

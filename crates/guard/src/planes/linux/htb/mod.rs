@@ -1,5 +1,5 @@
 //! A [`Hierarchy`](vmio_model::policy::program::Hierarchy) as Linux' HTB (net/sched/sch_htb.c) on what leaves an interface: the qdisc `7a00:`, its root class
-//! `7a00:1`, a class a leaf, and in each leaf a queue of so many bytes (bfifo).
+//! `7a00:1`, a class a leaf, and in each leaf a queue: of so many bytes (bfifo), or with its flows apart (fq_codel).
 //!
 //! - [`Tree::wanted`] says what is to be in force, in the kernel's own units, so that what is read back is **equal**
 //!   or wrong (`tree.rs` says how the kernel rounds);
@@ -13,6 +13,7 @@ use super::Device;
 
 mod apply;
 mod encode;
+mod queue;
 mod read;
 mod steps;
 mod tree;
@@ -22,11 +23,13 @@ mod tests;
 
 pub use apply::{Applied, Undone, may_put, purge, put, put_over, undo};
 pub use encode::tcmsg;
+pub use queue::{Flows, Queue, has_flows};
 pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
 pub use tree::{Class, Numbers, Tree, WantedLeaf};
 
-pub(super) use encode::{RTM_GETTCLASS, TCA_STATS2, TCMSG};
+pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
+pub(super) use queue::FLOWS;
 pub(super) use read::{Placed, hook, placed};
 
 /// The handle of our qdisc: `7a00:`. One at the root of an interface under this handle, of kind `htb`, is ours.

@@ -10,6 +10,7 @@ use super::encode::{
     AT_HOOKS, AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
     TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
+use super::queue::Queue;
 use super::tree::Class;
 use super::{HANDLE, ROOT_CLASS, classid, shown};
 
@@ -56,12 +57,12 @@ pub struct FoundClass {
 /// A queue that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundQueue {
-    /// `bfifo`, if it is ours.
+    /// `bfifo` or `fq_codel`, if it is ours.
     pub kind: String,
     /// Its handle.
     pub handle: u32,
-    /// Its limit, of a bfifo in bytes.
-    pub limit: u32,
+    /// Its settings, of kinds that are ours.
+    pub queue: Option<Queue>,
 }
 
 /// Another's qdisc, as it was found: enough to put it back, also from a journal.
@@ -233,8 +234,8 @@ impl Qdisc {
     }
 
     fn queue(self) -> FoundQueue {
-        let limit = self.options.as_deref().and_then(|o| u32_at(o, 0)).unwrap_or(0);
-        FoundQueue { kind: self.kind, handle: self.handle, limit }
+        let queue = Queue::of(&self.kind, self.options.as_deref().unwrap_or_default());
+        FoundQueue { kind: self.kind, handle: self.handle, queue }
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::queue::Queue;
 use super::read::InForce;
 use super::tree::{Class, Tree};
 use super::{ROOT_CLASS, classid, queue_handle, shown};
@@ -46,8 +47,8 @@ pub enum Step {
     SetQueue {
         /// The class's number.
         minor: u16,
-        /// How much may wait.
-        bytes: u32,
+        /// How what is too much waits.
+        queue: Queue,
     },
     /// A class goes, with what waits in it.
     RemoveClass {
@@ -104,14 +105,13 @@ pub fn difference(wanted: &Tree, actual: Option<&InForce>) -> Vec<Step> {
         // A class in which something waits is served by its first priority until it is empty once (`prio_activity` of
         // net/sched/sch_htb.c), which may be never: what waits goes.
         let served_anew = there.classes.get(&minor).is_some_and(|found| found.class.prio != leaf.class.prio);
-        if let Some(other) = queue.filter(|q| q.kind != "bfifo" || served_anew) {
+        // One of another kind is not changed into ours.
+        if let Some(other) = queue.filter(|q| q.kind != leaf.queue.kind() || served_anew) {
             steps.push(Step::RemoveQueue { minor, handle: other.handle });
         }
-        let is = |q: &super::FoundQueue| {
-            q.kind == "bfifo" && q.handle == queue_handle(minor) && q.limit == leaf.queue && !served_anew
-        };
+        let is = |q: &super::FoundQueue| q.handle == queue_handle(minor) && q.queue == Some(leaf.queue) && !served_anew;
         if !queue.is_some_and(is) {
-            steps.push(Step::SetQueue { minor, bytes: leaf.queue });
+            steps.push(Step::SetQueue { minor, queue: leaf.queue });
         }
     }
     let gone = there.classes.keys().filter(|m| **m != ROOT_CLASS && !wanted.leaves.contains_key(m));
@@ -136,11 +136,21 @@ pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static 
         Step::AddClass { minor, .. } => (minor, "class", "there".into(), "missing".into()),
         Step::RemoveClass { minor } => (minor, "class", "none".into(), "there".into()),
         Step::RemoveQueue { minor, .. } => {
-            (minor, "queue", "bfifo".into(), found.queues.get(&minor).map_or_else(String::new, |q| q.kind.clone()))
+            let kind = wanted.leaves.get(&minor).map_or("", |leaf| leaf.queue.kind());
+            (minor, "queue", kind.into(), found.queues.get(&minor).map_or_else(String::new, |q| q.kind.clone()))
         }
-        Step::SetQueue { minor, bytes } => {
-            let there = found.queues.get(&minor).map_or("missing".to_owned(), |q| format!("{} {}", q.limit, q.kind));
-            (minor, "queue", format!("{bytes} bfifo"), there)
+        Step::SetQueue { minor, queue } => {
+            let there = found.queues.get(&minor);
+            let differing = queue.differing(there.and_then(|there| there.queue));
+            let (field, wanted, found) = differing.unwrap_or_else(|| {
+                let shown = |handle: u32, queue: &dyn fmt::Display| format!("{:x}: {queue}", handle >> 16);
+                let there = there.map(|there| match &there.queue {
+                    Some(queue) => shown(there.handle, queue),
+                    None => shown(there.handle, &there.kind),
+                });
+                ("queue", shown(queue_handle(minor), &queue), there.unwrap_or("missing".to_owned()))
+            });
+            (minor, field, wanted, found)
         }
         Step::SetClass { minor, class } => {
             let there = found.classes.get(&minor)?.class;
@@ -178,7 +188,7 @@ impl fmt::Display for Step {
             Step::RemoveQueue { minor, handle } => {
                 write!(f, "remove queue {:x}: of class {}", handle >> 16, id(minor))
             }
-            Step::SetQueue { minor, bytes } => write!(f, "set queue of class {} to {bytes} bytes", id(minor)),
+            Step::SetQueue { minor, queue } => write!(f, "set queue of class {} to {queue}", id(minor)),
             Step::RemoveClass { minor } => write!(f, "remove class {}", id(minor)),
         }
     }

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
@@ -40,13 +40,16 @@ fn tree(hierarchy: &Hierarchy) -> Tree {
     Tree::wanted(hierarchy, &numbers(hierarchy)).unwrap()
 }
 
+fn queued(minor: u16, queue: Queue) -> FoundQueue {
+    FoundQueue { kind: queue.kind().to_owned(), handle: queue_handle(minor), queue: Some(queue) }
+}
+
 /// As the kernel would have it.
 fn in_force(tree: &Tree) -> InForce {
     let child = |class| FoundClass { parent: classid(ROOT_CLASS), class };
     let mut classes: BTreeMap<u16, FoundClass> = tree.leaves.iter().map(|(m, l)| (*m, child(l.class))).collect();
     classes.insert(ROOT_CLASS, FoundClass { parent: AT_ROOT, class: tree.root });
-    let queue = |m: u16, limit| FoundQueue { kind: "bfifo".to_owned(), handle: queue_handle(m), limit };
-    let queues = tree.leaves.iter().map(|(m, l)| (*m, queue(*m, l.queue))).collect();
+    let queues = tree.leaves.iter().map(|(m, l)| (*m, queued(*m, l.queue))).collect();
     InForce { default: u32::from(tree.default), sized: false, classes, queues }
 }
 
@@ -71,10 +74,9 @@ fn done(found: Option<InForce>, steps: &[Step]) -> Option<InForce> {
             }
             Step::SetClass { minor, class } => now.classes.get_mut(minor).unwrap().class = *class,
             Step::RemoveQueue { minor, handle } => assert_eq!(now.queues.remove(minor).unwrap().handle, *handle),
-            Step::SetQueue { minor, bytes } => {
-                let queue = FoundQueue { kind: "bfifo".into(), handle: queue_handle(*minor), limit: *bytes };
-                let before = now.queues.insert(*minor, queue);
-                assert!(before.is_none_or(|b| b.kind == "bfifo"), "another kind under our handle is refused");
+            Step::SetQueue { minor, queue } => {
+                let before = now.queues.insert(*minor, queued(*minor, *queue));
+                assert!(before.is_none_or(|b| b.kind == queue.kind()), "another kind under our handle is refused");
                 assert!(now.classes.contains_key(minor), "{step}");
             }
             Step::RemoveClass { minor } => {
@@ -161,8 +163,7 @@ fn with_another_priority_what_waits_goes() {
 fn what_others_did_to_it_is_put_right() {
     let wanted = tree(&three());
     let mut there = in_force(&wanted);
-    there.queues.get_mut(&3).unwrap().kind = "tbf".to_owned();
-    there.queues.get_mut(&3).unwrap().handle = 0x8001_0000;
+    there.queues.insert(3, FoundQueue { kind: "tbf".to_owned(), handle: 0x8001_0000, queue: None });
     there.queues.remove(&4);
     let stray = there.classes[&4];
     there.classes.insert(99, stray);
@@ -189,6 +190,78 @@ fn what_others_did_to_it_is_put_right() {
     assert_eq!(said(&wanted, Some(&lends)), [""; 0]);
 }
 
+/// Leaf 3 with its flows apart.
+fn apart(hierarchy: &Hierarchy) -> Tree {
+    Tree::wanted(hierarchy, &numbers(hierarchy).with_flows_apart([3])).unwrap()
+}
+
+#[test]
+fn a_queue_with_flows_apart_is_written_and_read_as_the_kernel_has_it() {
+    let queue = Queue::flows(262_144);
+    let option = |kind: u8, value: u32| [&[8, 0, kind, 0], &value.to_ne_bytes()[..]].concat();
+    // Target, limit, interval, ECN, memory limit: 1000 s twice, and two bytes of memory for each of a frame.
+    let options =
+        [option(1, 1_000_000_000), option(2, 1 << 20), option(3, 1_000_000_000), option(4, 0), option(9, 524_288)]
+            .concat();
+    let kind = [&[13, 0, 1, 0], &b"fq_codel\0\0\0\0"[..]].concat();
+    let whole = [kind, [&[44, 0, 2, 0x80], &options[..]].concat()].concat();
+    let written = queue.attributes().bytes().to_vec();
+    // Whether what has attributes inside says so matters to no kernel.
+    let bare = |mut bytes: Vec<u8>| {
+        bytes[19] &= 0x7f;
+        bytes
+    };
+    assert_eq!(bare(written), bare(whole));
+    // The kernel adds what it has beside: flows, quantum, its batch.
+    let told = [option(5, 1024), options, option(6, 1514), option(8, 64)].concat();
+    assert_eq!(Queue::of("fq_codel", &told), Some(queue));
+    assert_eq!(Queue::of("bfifo", &9000u32.to_ne_bytes()), Some(Queue::Bytes(9000)));
+    assert_eq!(Queue::of("pfifo", &9000u32.to_ne_bytes()), None);
+    // What the kernel takes at most comes back as it was written.
+    let Queue::Flows(most) = Queue::flows(u32::MAX) else { panic!("flows") };
+    assert_eq!(most.memory_bytes, 1 << 31);
+}
+
+#[test]
+fn a_queue_of_another_kind_is_replaced_and_other_settings_are_changed_in_place() {
+    let (bytes, flows) = (tree(&three()), apart(&three()));
+    let there = in_force(&flows);
+    assert_eq!(said(&flows, Some(&there)), [""; 0]);
+    // Who is held in the guest by now, and who is no more.
+    let to_bytes = ["remove queue 4003: of class 7a00:3", "set queue of class 7a00:3 to 250000 bytes"];
+    assert_eq!(said(&bytes, Some(&there)), to_bytes);
+    let to_flows =
+        ["remove queue 4003: of class 7a00:3", "set queue of class 7a00:3 to fq_codel of 500000 bytes of memory"];
+    assert_eq!(said(&flows, Some(&in_force(&bytes))), to_flows);
+    // Another limit, and what somebody changed by hand.
+    let mut smaller = three();
+    smaller.leaves[1].queue_bytes = 9000;
+    assert_eq!(
+        said(&apart(&smaller), Some(&there)),
+        ["set queue of class 7a00:3 to fq_codel of 18000 bytes of memory"]
+    );
+    let Queue::Flows(ours) = flows.leaves[&3].queue else { panic!("flows") };
+    let by_hand = [
+        ("queue's target (us)", "1000000000", "4999", Flows { target_us: 4999, ..ours }),
+        ("queue's interval (us)", "1000000000", "99999", Flows { interval_us: 99_999, ..ours }),
+        ("queue's packets", "1048576", "10240", Flows { packets: 10_240, ..ours }),
+        ("queue's memory (bytes)", "500000", "33554432", Flows { memory_bytes: 32 << 20, ..ours }),
+        ("queue's ECN", "0", "1", Flows { ecn: 1, ..ours }),
+    ];
+    for (field, wanted, is, hurt) in by_hand {
+        let mut hand = there.clone();
+        hand.queues.get_mut(&3).unwrap().queue = Some(Queue::Flows(hurt));
+        assert_eq!(steps::mismatch(&flows, &hand), Some((3, field, wanted.to_owned(), is.to_owned())));
+        let steps = difference(&flows, Some(&hand));
+        assert!(matches!(steps[..], [Step::SetQueue { minor: 3, .. }]), "{steps:?}");
+        assert_eq!(done(Some(hand), &steps).as_ref(), Some(&there));
+    }
+    assert_eq!(
+        steps::mismatch(&flows, &in_force(&bytes)),
+        Some((3, "queue", "fq_codel".to_owned(), "bfifo".to_owned()))
+    );
+}
+
 #[test]
 fn a_field_that_is_not_as_written_is_named() {
     let wanted = tree(&three());
@@ -200,7 +273,15 @@ fn a_field_that_is_not_as_written_is_named() {
     let is = |minor: u16, field: &'static str, wanted: &str, found: &str| (minor, field, wanted.into(), found.into());
     assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.ceil = 1), is(3, "ceil (bytes/s)", "12500000", "1"));
     assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.mpu = 64), is(3, "mpu", "0", "64"));
-    assert_eq!(named(&|t| t.queues.get_mut(&2).unwrap().limit = 7), is(2, "queue", "250000 bfifo", "7 bfifo"));
+    assert_eq!(
+        named(&|t| t.queues.get_mut(&2).unwrap().queue = Some(Queue::Bytes(7))),
+        is(2, "queue", "4002: 250000 bytes", "4002: 7 bytes")
+    );
+    assert_eq!(
+        named(&|t| t.queues.get_mut(&2).unwrap().handle = 0x55_0000),
+        is(2, "queue", "4002: 250000 bytes", "55: 250000 bytes")
+    );
+    assert_eq!(named(&|t| drop(t.queues.remove(&2))), is(2, "queue", "4002: 250000 bytes", "missing"));
     assert_eq!(named(&|t| t.default = 9), is(1, "default", "2", "9"));
     assert_eq!(named(&|t| t.sized = true), is(1, "size table", "none", "there"));
     assert_eq!(steps::mismatch(&wanted, &in_force(&wanted)), None);
@@ -271,6 +352,7 @@ proptest! {
     #[test]
     fn steps_lead_to_what_is_wanted(
         all in (hierarchies(), hierarchies()),
+        apart in (prop::collection::btree_set(2u16..15, 0..9), prop::collection::btree_set(2u16..15, 0..9)),
         hurt in prop::collection::vec((2u16..15, 0u8..6), 0..4),
     ) {
         // A leaf of both has one number.
@@ -279,13 +361,15 @@ proptest! {
             None => 2,
         };
         let named = |h: &Hierarchy| h.leaves.iter().map(|l| (l.name.clone(), number(&l.name))).collect();
-        let first = Tree::wanted(&all.0, &Numbers::given(named(&all.0)).unwrap()).unwrap();
-        let second = Tree::wanted(&all.1, &Numbers::given(named(&all.1)).unwrap()).unwrap();
+        let wanted = |h: &Hierarchy, apart: &BTreeSet<u16>| {
+            Tree::wanted(h, &Numbers::given(named(h)).unwrap().with_flows_apart(apart.iter().copied())).unwrap()
+        };
+        let (first, second) = (wanted(&all.0, &apart.0), wanted(&all.1, &apart.1));
         let mut there = done(None, &difference(&first, None)).unwrap();
         prop_assert_eq!(&there, &in_force(&first));
         for (minor, how) in hurt {
             let class = there.classes[&ROOT_CLASS].class;
-            let queue = FoundQueue { kind: "tbf".into(), handle: 0x8001_0000, limit: 1 };
+            let queue = FoundQueue { kind: "tbf".into(), handle: 0x8001_0000, queue: None };
             let stray = |parent| FoundClass { parent, class };
             match how {
                 0 => drop(there.queues.remove(&minor)),
@@ -316,6 +400,7 @@ proptest! {
     #[test]
     fn hostile_options_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u16..9) {
         for options in [bytes.clone(), Attributes::new().with(kind, &bytes).bytes().to_vec()] {
+            let _ = (Queue::of("bfifo", &options), Queue::of("fq_codel", &options));
             let _ = (encode::class_of(&options), encode::default_of(&options), encode::entries_of(&options));
         }
     }

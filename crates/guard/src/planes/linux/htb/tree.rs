@@ -17,6 +17,7 @@ use serde::Serialize;
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 
 use super::super::{Error, Result};
+use super::queue::Queue;
 use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS};
 use crate::desired::LAST_NUMBER;
 
@@ -51,8 +52,8 @@ pub struct Class {
 pub struct WantedLeaf {
     /// Its class.
     pub class: Class,
-    /// Bytes that may wait.
-    pub queue: u32,
+    /// How what is too much waits.
+    pub queue: Queue,
 }
 
 /// What is to be in force on one interface.
@@ -87,7 +88,8 @@ impl Tree {
         for leaf in &hierarchy.leaves {
             let named = format!("leaf {:?}", leaf.name);
             let minor = numbers.of(&leaf.name).ok_or_else(|| invalid(&named, "it has no number"))?;
-            let wanted = WantedLeaf { class: class(leaf, framing, &named)?, queue: leaf.queue_bytes };
+            let queue = numbers.queue(minor, leaf.queue_bytes);
+            let wanted = WantedLeaf { class: class(leaf, framing, &named)?, queue };
             if leaves.insert(minor, wanted).is_some() {
                 return Err(invalid(&named, "there are two of that name"));
             }
@@ -155,9 +157,12 @@ fn invalid(what: &str, why: &str) -> Error {
     Error::Invalid { what: what.to_owned(), why: why.to_owned() }
 }
 
-/// Which leaf has which number: [`crate::desired::Numbers`] gives them.
+/// Which leaf has which number ([`crate::desired::Numbers`] gives them), and in whose queues flows are kept apart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Numbers(BTreeMap<String, u16>);
+pub struct Numbers {
+    given: BTreeMap<String, u16>,
+    apart: BTreeSet<u16>,
+}
 
 impl Numbers {
     /// By the leaves' names.
@@ -171,11 +176,26 @@ impl Numbers {
                 return Err(invalid(&format!("leaf {name:?}"), &format!("number {minor} is another's or no leaf's")));
             }
         }
-        Ok(Self(numbers))
+        Ok(Self { given: numbers, apart: BTreeSet::new() })
     }
 
     /// Whose number is which.
     pub fn of(&self, name: &str) -> Option<u16> {
-        self.0.get(name).copied()
+        self.given.get(name).copied()
+    }
+
+    /// With flows kept apart in the queues of these numbers, and of no others.
+    pub fn with_flows_apart(self, numbers: impl IntoIterator<Item = u16>) -> Self {
+        Self { apart: numbers.into_iter().collect(), ..self }
+    }
+
+    /// In whose queues flows are kept apart.
+    pub fn apart(&self) -> &BTreeSet<u16> {
+        &self.apart
+    }
+
+    /// The queue of a number, for so many bytes.
+    pub fn queue(&self, minor: u16, bytes: u32) -> Queue {
+        if self.apart.contains(&minor) { Queue::flows(bytes) } else { Queue::Bytes(bytes) }
     }
 }

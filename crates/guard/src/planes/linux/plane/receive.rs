@@ -22,7 +22,7 @@ impl Linux {
         compiled: &Hierarchy,
     ) -> Result<usize, PlaneError> {
         let (uplink, hierarchy) = self.begin(pool, compiled)?;
-        let numbers = numbers(&pool.seats)?;
+        let numbers = numbers(&pool.seats, false)?;
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
         let at = ifb::make(&mut self.netlink, &name(&uplink), &what, QUEUE_PACKETS)?;

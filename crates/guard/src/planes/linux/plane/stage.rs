@@ -8,7 +8,7 @@ use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::{Hierarchy, Leaf};
 
 use super::super::{Device, Error, counters, htb, ifb};
-use super::{Linux, Told, put};
+use super::{Linux, Told, flows, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, Seated};
 use crate::planes::{Behind, PlaneError};
 
@@ -40,6 +40,7 @@ impl Linux {
         uplink: &Device,
         compiled: &Hierarchy,
         hierarchy: &Hierarchy,
+        numbers: &htb::Numbers,
     ) -> Result<(Option<Stage>, usize), PlaneError> {
         if !pool.is_staged() {
             return Ok((None, 0));
@@ -53,8 +54,7 @@ impl Linux {
         let sent = self.netlink.changes();
         let ifb = ifb::make(&mut self.netlink, &name(uplink), &format!("what guests send to {uplink}"), QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        let done = super::numbers(&pool.seats)
-            .and_then(|numbers| put(&mut self.netlink, &self.past.book, &ifb, hierarchy, &numbers, self.takeover));
+        let done = put(&mut self.netlink, &self.past.book, &ifb, hierarchy, numbers, self.takeover);
         match done {
             Ok(applied) => Ok((Some(Stage { ifb, at_uplink, behind, last_dropped }), made + applied.steps.len())),
             Err(error) => {
@@ -78,7 +78,7 @@ impl Linux {
 
     /// Sets what the uplink of a staged pool has, as the loop found it.
     pub(super) fn adjust_behind(&mut self, key: &crate::desired::PoolKey, limits: &InForce) -> Result<(), PlaneError> {
-        let takeover = self.takeover;
+        let (takeover, flows) = (self.takeover, self.flows()?);
         let told = self.told(key)?;
         let Some(stage) = &told.stage else { return Ok(()) };
         // With what its members have now, since all that is a member's own may be the loop's.
@@ -95,7 +95,7 @@ impl Linux {
             return Ok(());
         }
         let uplink = told.uplink.clone();
-        put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers()?, takeover)?;
+        put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers(flows)?, takeover)?;
         if let Some(stage) = &mut self.told(key)?.stage {
             stage.at_uplink = hierarchy;
         }
@@ -116,15 +116,16 @@ impl Told {
         }
         let guests = at_uplink.get(&GUESTS_NUMBER).copied().unwrap_or_default();
         stage.behind.waiting_bytes = u64::from(guests.waiting_bytes);
-        stage.behind.dropped_packets += u64::from(super::since(stage.last_dropped, guests.dropped_packets));
+        stage.behind.dropped_packets += u64::from(flows::since(stage.last_dropped, guests.dropped_packets));
         stage.last_dropped = guests.dropped_packets;
     }
 }
 
 /// Numbers of the uplink's three.
-pub(super) fn numbers() -> Result<htb::Numbers, Error> {
+pub(super) fn numbers(flows: bool) -> Result<htb::Numbers, Error> {
     let three = [(vmio_model::policy::HOST, HOST_NUMBER), (GUESTS, GUESTS_NUMBER), (htb::DEFAULT, DEFAULT_NUMBER)];
-    htb::Numbers::given(three.map(|(name, number)| (name.to_owned(), number)).into())
+    let numbers = htb::Numbers::given(three.map(|(name, number)| (name.to_owned(), number)).into())?;
+    Ok(numbers.with_flows_apart(flows::apart_behind(flows)))
 }
 
 /// The IFB of an uplink: whatever its index, within the 15 bytes that a name may have.
@@ -213,7 +214,7 @@ class = \"rest\"
         assert!(told.leaves.iter().map(|leaf| leaf.rate_bps).sum::<u64>() <= told.rate_bps);
         // Who has no minimum keeps a little all the same.
         assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps, 2_000_000);
-        assert!(htb::Tree::wanted(&told, &numbers().unwrap()).is_ok());
+        assert!(htb::Tree::wanted(&told, &numbers(true).unwrap()).is_ok());
     }
 
     #[test]

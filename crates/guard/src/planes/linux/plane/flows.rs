@@ -1,0 +1,128 @@
+//! In whose queues flows are kept apart, so that a flood sheds its own packets there and leaves TCP its turns: those of members
+//! whose excess waits on this host because they send it. Who is held in the guest needs nothing of it. What guests
+//! receive has no socket on this host that could wait, and is dropped in the order in which it comes.
+
+use std::collections::BTreeMap;
+
+use vmio_model::holding::Waits;
+use vmio_model::policy::Direction;
+
+use super::super::counters::Counts;
+use super::super::htb::{self, Numbers};
+use super::super::{Device, Error, counters};
+use super::{Linux, Netlink};
+use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER, PoolKey, Seated};
+
+/// Of what no kernel without fq_codel does.
+const NO_FLOWS: &str = "this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL): where an interface's excess waits on this host, \
+                        a flood of its own takes the room of its own TCP; what others get does not depend on it";
+
+impl Linux {
+    /// Whether the kernel can keep flows apart, as it answered the first time.
+    pub(super) fn flows(&mut self) -> Result<bool, Error> {
+        if self.flows.is_none() {
+            self.flows = Some(htb::has_flows(&mut self.netlink)?);
+        }
+        Ok(self.flows == Some(true))
+    }
+
+    /// That it cannot, where that matters.
+    pub(super) fn no_flows(&self) -> Option<String> {
+        let sends = self.pools.iter().filter(|(key, _)| key.direction == Direction::GuestTx);
+        let mut seats = sends.flat_map(|(_, told)| &told.seats);
+        let matters = self.flows == Some(false) && seats.any(|seat| waits(seat) == Some(Waits::Queued));
+        matters.then(|| NO_FLOWS.to_owned())
+    }
+
+    /// Of a member whose excess waits on this host: why that of one flow takes another's room.
+    pub(super) fn crowded(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
+        match (pool.direction, waits(seat)?) {
+            (Direction::GuestRx, Waits::Queued) => Some("a flood that it receives takes the room of its own TCP"),
+            (Direction::GuestTx, Waits::Queued) if self.flows == Some(false) => {
+                Some("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel")
+            }
+            (Direction::GuestTx, Waits::Held) => {
+                Some("a flood of its own takes the room of its own TCP until its tap is held")
+            }
+            _ => None,
+        }
+    }
+}
+
+fn waits(seat: &Seated) -> Option<Waits> {
+    seat.holding.as_ref().map(|holding| holding.waits)
+}
+
+/// Numbers of a pool's members; with `flows` those of whoever's excess waits on this host keep them apart, the host's own and
+/// what nobody is for among them.
+pub(super) fn numbers(seats: &[Seated], flows: bool) -> Result<Numbers, Error> {
+    let numbers = Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())?;
+    let queued = |seat: &&Seated| flows && waits(seat).is_none_or(|waits| waits == Waits::Queued);
+    Ok(numbers.with_flows_apart(seats.iter().filter(queued).map(|seat| seat.number)))
+}
+
+/// What the classes of a hierarchy have counted.
+pub(super) fn counted(netlink: &mut Netlink, at: &Device, numbers: &Numbers) -> Result<BTreeMap<u16, Counts>, Error> {
+    counters::read_with_flows(netlink, at, numbers.apart())
+}
+
+/// Of the uplink's three classes behind a stage those in which flows are kept apart: nothing is to wait in that of the guests.
+pub(super) fn apart_behind(flows: bool) -> impl Iterator<Item = u16> {
+    [HOST_NUMBER, DEFAULT_NUMBER].into_iter().filter(move |_| flows)
+}
+
+/// What a member has dropped, beyond the kernel's 32 bits.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tally {
+    dropped: u64,
+    /// As the class and the queue counted last.
+    class: u32,
+    queue: u32,
+}
+
+impl Tally {
+    /// All it has dropped, as of these counters: of a queue that keeps flows apart its own, else the class's.
+    pub(super) fn count(&mut self, counts: &Counts) -> u64 {
+        let class = since(self.class, counts.dropped_packets);
+        let queue = counts.flows_dropped.map(|dropped| since(self.queue, dropped));
+        (self.class, self.queue) = (counts.dropped_packets, counts.flows_dropped.unwrap_or(0));
+        self.dropped += u64::from(queue.unwrap_or(class));
+        self.dropped
+    }
+
+    /// Its queue was made anew with so many packets in it, which the kernel counts nowhere.
+    pub(super) fn throw_away(&mut self, packets: u32) {
+        self.dropped += u64::from(packets);
+        self.queue = 0;
+    }
+}
+
+/// What a counter of 32 bits has counted since it was `last`: it begins anew at 0 when it is full, and when its class was made
+/// anew, which happens long before.
+pub(super) fn since(last: u32, now: u32) -> u32 {
+    if now >= last || last > u32::MAX / 2 { now.wrapping_sub(last) } else { now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_drop_counts_once_whatever_the_queue() {
+        let counts = |class, queue| Counts { dropped_packets: class, flows_dropped: queue, ..Counts::default() };
+        let mut tally = Tally::default();
+        assert_eq!(tally.count(&counts(5, None)), 5);
+        // The queue is another one now: the class goes on, and misses some.
+        assert_eq!(tally.count(&counts(6, Some(40))), 45);
+        assert_eq!(tally.count(&counts(9, Some(90))), 95);
+        // Thrown away with what waited: it begins anew.
+        tally.throw_away(7);
+        assert_eq!(tally.count(&counts(9, Some(95))), 95 + 7 + 95);
+        // And back: what the class counted meanwhile was counted.
+        assert_eq!(tally.count(&counts(11, None)), 199);
+        assert_eq!(tally.count(&counts(12, Some(3))), 202);
+        // Full.
+        tally.queue = u32::MAX - 1;
+        assert_eq!(tally.count(&counts(12, Some(2))), 206);
+    }
+}
