@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use vmio_model::control::Allocator;
 
+use crate::alone::Alone;
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::keep::{KeepError, Keeper};
 use crate::manager::document::Status;
 use crate::manager::{Manager, ManagerError, Start, Texts};
-use crate::planes::linux::Error;
+use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
 use crate::source::guests::Here;
 use crate::source::{Guests, Seen, Source, Watch};
@@ -67,6 +68,8 @@ pub enum Event {
     Refused(Vec<String>),
     /// What nobody confirmed was taken back.
     TakenBack,
+    /// It began with what was in force before the files' policy, which nobody had confirmed when the guard before it ended.
+    BeganBefore,
     /// An interface got a class.
     Came {
         /// The interface.
@@ -104,6 +107,9 @@ pub enum ServiceError {
     /// The ledger: another guard has it, for one.
     #[error(transparent)]
     Keep(#[from] KeepError),
+    /// Another guard has this network namespace, with a ledger elsewhere.
+    #[error("another vmio guard runs in this network namespace (process {0}), with another state directory")]
+    Another(u32),
     /// Control groups cannot be looked at.
     #[error(transparent)]
     Groups(#[from] GroupsError),
@@ -134,6 +140,13 @@ impl Service {
     pub fn run(self, wishes: Receiver<Wish>, mut tell: impl FnMut(Event)) -> Result<(), ServiceError> {
         let keeper = Keeper::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
+        // Until it has ended. Who only observes is in nobody's way.
+        let _alone = match self.plane.abilities.plane == linux::ENTRY.abilities.plane {
+            true => Some(Alone::take().map_err(|e| system(("look for another guard".into(), e)))?),
+            false => None,
+        }
+        .transpose()
+        .map_err(ServiceError::Another)?;
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
         let groups = if self.plane.changes { Some(Groups::open(&keeper)?) } else { None };
         let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
@@ -163,7 +176,7 @@ impl Service {
         let notes = known.notes.into_iter().chain(known.policy.warnings).collect();
         tell(Event::Ready { interfaces, uplinks, notes });
         if began_before {
-            tell(Event::TakenBack);
+            tell(Event::BeganBefore);
         }
         let undone = turn.run(&heard, &mut tell);
         // Nobody is answered, and nothing is seen, once the limits are off.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::builder::{StringValueParser, TypedValueParser};
+use vmio_guard::alone::Alone;
 use vmio_guard::api::client::{Client, ClientError};
 use vmio_guard::api::{Apply, Set, SocketFile, Stop};
 use vmio_guard::groups::Groups;
@@ -89,6 +90,7 @@ fn client(context: &Context) -> Client {
 /// As a person is told.
 fn failed(error: ClientError) -> anyhow::Error {
     match error {
+        ClientError::Nobody(_) if elsewhere().is_some() => another(&format!("{error}, but ")),
         // Who cannot ask the kernel is told what holds either way.
         ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
             Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
@@ -118,6 +120,24 @@ fn failed(error: ClientError) -> anyhow::Error {
         }
         other => Failure::new(Exit::Failed, other.to_string()).into(),
     }
+}
+
+/// The process of a guard that runs here, where it was not to be had by its socket.
+fn elsewhere() -> Option<u32> {
+    Alone::holder().ok().flatten()
+}
+
+fn another(before: &str) -> anyhow::Error {
+    let pid = elsewhere().map_or_else(String::new, |pid| format!(" (process {pid})"));
+    Failure::new(
+        Exit::Precondition,
+        format!(
+            "{before}a guard runs in this network namespace{pid}: it is just starting or ending, or has another state \
+             directory"
+        ),
+    )
+    .help("name that directory by --state (it is on the command line of that process, else /var/lib/vmio)")
+    .into()
 }
 
 pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
@@ -182,12 +202,14 @@ pub fn set(args: &SetArgs, context: &Context) -> Outcome {
     done("in force", waits(&client, args.confirm)?)
 }
 
-/// How long what was changed stays unless it is confirmed; a change before it may wait still.
+/// What is odd about what is in force now is told. How long what was changed stays unless it is confirmed; a change before it may wait still.
 fn waits(client: &Client, confirm: Option<Duration>) -> anyhow::Result<Option<Duration>> {
+    let status: Status = client.get("/v1/status").map_err(failed)?;
+    // As `guard check` says of the files; such as that nothing is guaranteed by them.
+    status.policy.warnings.iter().for_each(|warning| term::note(&format!("warning: {warning}")));
     if confirm.is_some() {
         return Ok(confirm);
     }
-    let status: Status = client.get("/v1/status").map_err(failed)?;
     Ok(status.policy.taken_back_in_seconds.map(|left| Duration::from_secs_f64(left.ceil())))
 }
 
@@ -217,6 +239,10 @@ pub fn undo(context: &Context) -> Outcome {
         return Err(failure.help("run it as root").into());
     }
     let keeper = Keeper::open_to_undo(&run::state(context)?)?;
+    // It would put its limits on again.
+    if elsewhere().is_some() {
+        return Err(another("nothing was taken off: "));
+    }
     let stood = linux::stands()? || !keeper.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
     plane.undo()?;

@@ -222,6 +222,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
             .help("one guard runs on a host: `vmio guard status` shows it, `vmio guard undo` ends it")
             .into()),
+        Err(e @ ServiceError::Another(_)) => {
+            Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
+                .help("name that directory by --state to ask it: vmio guard status --state DIR")
+                .into())
+        }
         Err(e @ (ServiceError::System { .. } | ServiceError::Groups(_))) => {
             Err(Failure::new(Exit::Precondition, e.to_string()).into())
         }
@@ -292,6 +297,10 @@ fn say(event: &Event, socket: &Path, style: Style, observes: bool) {
                 warn(line);
             }
         }
+        Event::BeganBefore => warn(
+            "nobody had confirmed the policy of the files when the guard before ended: in force is what was before it; \
+             `vmio guard apply` puts the files in force",
+        ),
         Event::TakenBack => warn("nobody confirmed the change: what was in force before is in force again"),
         Event::Came { interface, class } => term::note(&format!("{interface}: class {class}")),
         Event::Went { interface } => term::note(&format!("{interface}: gone")),
