@@ -167,7 +167,7 @@ impl Control {
     ) -> Control {
         assert_eq!(members.len(), apart.len(), "one word a member");
         let mut control = Control::round(capacity, members, program, packet_bits);
-        let stage = Stage::new(apart, program.burst_bytes);
+        let stage = Stage::new(apart, program);
         // Nobody else was seen to want anything; what is his own he gets at the uplink.
         control.in_force.stage = Some(stage.rest(control.in_force.root, 0));
         control.stage = Some(stage);

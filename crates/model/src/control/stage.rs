@@ -8,13 +8,13 @@
 
 use crate::allocate::{Demand, Member, exact};
 use crate::picos::rate_of;
+use crate::policy::program::Hierarchy;
 
 use super::Seen;
 
 /// Rates of a stage are whole multiples of the capacity by this, so that not every packet of the host is a change.
 const STEPS: u64 = 128;
-/// At least this part of the capacity: a root of HTB that was much too low for those who may send without it has a debt of
-/// time to work off before it lends again (`htb_charge_class` of net/sched/sch_htb.c).
+/// At least this part of the capacity.
 const LEAST_PART: u64 = 50;
 /// Periods that it takes to work off what waits behind the stage.
 const PERIODS: u64 = 10;
@@ -26,13 +26,19 @@ pub(super) struct Stage {
     apart: Vec<bool>,
     /// What may wait at the uplink, in bits: less is what bursts leave there.
     burst_bits: u64,
+    /// What its members' leaves have of their own, in bit/s. They send so much whatever the root has, and a root of HTB that
+    /// has less makes a debt of time by it, up to a minute, which it works off before it lends again (`htb_charge_class` of
+    /// net/sched/sch_htb.c): so long nobody would get more than his own, and who has none nothing.
+    own: u64,
     /// What the others got lately, in bit/s: rises at once, falls by a quarter a period.
     taken: u64,
 }
 
 impl Stage {
-    pub(super) fn new(apart: Vec<bool>, burst_bytes: u32) -> Stage {
-        Stage { apart, burst_bits: u64::from(burst_bytes) * 8, taken: 0 }
+    pub(super) fn new(apart: Vec<bool>, program: &Hierarchy) -> Stage {
+        let leaves = apart.iter().zip(&program.leaves).filter(|(apart, _)| !**apart);
+        let own = leaves.fold(0u64, |sum, (_, leaf)| sum.saturating_add(leaf.rate_bps));
+        Stage { apart, burst_bits: u64::from(program.burst_bytes) * 8, own, taken: 0 }
     }
 
     /// What the stage's root gets of `root`, after a period of `time` picoseconds. `demands` are those of the loop;
@@ -64,7 +70,7 @@ impl Stage {
     pub(super) fn rest(&self, root: u64, taken: u64) -> u64 {
         let step = (root / STEPS).max(1);
         let rest = root.saturating_sub(taken.div_ceil(step).saturating_mul(step));
-        rest.max(root / LEAST_PART).max(1)
+        rest.max(root / LEAST_PART).max(self.own.min(root)).max(1)
     }
 }
 
@@ -72,6 +78,7 @@ impl Stage {
 mod tests {
     use super::*;
     use crate::picos::{MILLISECOND, bits_of};
+    use crate::policy::program::{Framing, Leaf};
 
     const M: u64 = 1_000_000;
     const PERIOD: u64 = 10 * MILLISECOND;
@@ -98,7 +105,18 @@ mod tests {
     }
 
     fn stage() -> Stage {
-        Stage::new(vec![true, false, false, true], 131_072)
+        let leaf = |name: &str, mbit: u64| Leaf {
+            name: name.into(),
+            rate_bps: mbit * M,
+            ceil_bps: 100 * M,
+            priority: 3,
+            quantum_bytes: 1514,
+            burst_bytes: 131_072,
+            queue_bytes: 262_144,
+        };
+        let leaves = vec![leaf("host", 2), leaf("a", 40), leaf("b", 0), leaf("default", 0)];
+        let program = Hierarchy { rate_bps: 100 * M, burst_bytes: 131_072, framing: Framing::NONE, leaves };
+        Stage::new(vec![true, false, false, true], &program)
     }
 
     #[test]
@@ -116,8 +134,8 @@ mod tests {
     #[test]
     fn a_host_that_floods_gets_its_share_by_its_class_and_minima_hold() {
         let idle = seen(0, false);
-        // More important than all: all but the guests' minimum, within a step.
-        assert_eq!(after(1, &mut stage(), &members(1), seen(60, true), idle, 0), 39);
+        // More important than all: all but the guests' minimum.
+        assert_eq!(after(1, &mut stage(), &members(1), seen(60, true), idle, 0), 40);
         // Of the guests' priority: a third of what is spare, and its minimum.
         let rest = after(1, &mut stage(), &members(4), seen(2, true), idle, 0);
         assert!((76..=79).contains(&rest), "{rest}");
@@ -132,7 +150,13 @@ mod tests {
         let idle = seen(0, false);
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8), 100);
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8 + M), 89);
-        // Never down to nothing.
-        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M), 2);
+        // Never below what leaves have of their own, which they send all the same.
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M), 40);
+        // Nor while they are idle and somebody else takes all: when they begin to send, the root has no debt.
+        let mut stage = stage();
+        let (demands, all) = ([Demand::Rate(0); 4], Demand::Unbounded);
+        let demands = [all, demands[1], demands[2], all];
+        let seen = [seen(50, true), idle, idle, seen(50, true)];
+        assert_eq!(stage.tick(100 * M, &members(1), &demands, &seen, 0, PERIOD), 40 * M);
     }
 }
