@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bed::{Bed, signal};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
+use serde_json::Value;
 use silent::{SERVER, Silent};
 
 /// The file system, or a word that there is none.
@@ -72,12 +73,19 @@ fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
     let running = stand_in(NOBODY, &guest("there", &[(&image, "raw")]));
     let other = stand_in(NOBODY, &guest("here", &[(&own, "raw")]));
     drop(open);
-    let seen = live::scan(dir.path(), &[]);
-    let told = unread(live::guest(&seen, "there"));
-    assert!(!told.iter().any(|t| t.contains(silent::DISK)), "while it answers it is read: {told:#?}");
+    // Who looks has a second, in which a busy machine may not have run him: some tries.
+    let is_told = |seen: &Value| unread(live::guest(seen, "there")).iter().any(|t| t.contains(silent::DISK));
+    let seen = (0..5).map(|_| live::scan(dir.path(), &[])).find(|seen| !is_told(seen));
+    assert!(seen.is_some(), "while it answers it is read");
     silent.falls_silent();
     // `scan` waits for the end of vmio, which a thread of its own there would keep from ending.
-    let seen = live::scan(dir.path(), &[]);
+    let is_read = |seen: &Value| live::guest(seen, "here")["disks"][0]["sparse"] == false;
+    let mut seen = live::scan(dir.path(), &[]);
+    for _ in 0..4 {
+        if !is_read(&seen) {
+            seen = live::scan(dir.path(), &[]);
+        }
+    }
     let told = unread(live::guest(&seen, "there"));
     let image = image.display().to_string();
     assert!(told.iter().any(|t| t.contains(&image) && t.contains("no answer within 1 s")), "{told:#?}");
