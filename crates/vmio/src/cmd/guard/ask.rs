@@ -89,8 +89,10 @@ fn client(context: &Context) -> Client {
 
 /// As a person is told.
 fn failed(error: ClientError) -> anyhow::Error {
+    if let (ClientError::Nobody(_), Some(pid)) = (&error, elsewhere()) {
+        return another(&format!("{error}, but "), pid);
+    }
     match error {
-        ClientError::Nobody(_) if elsewhere().is_some() => another(&format!("{error}, but ")),
         // Who cannot ask the kernel is told what holds either way.
         ClientError::Nobody(_) if linux::stands().unwrap_or(false) => {
             Failure::new(Exit::Precondition, format!("{error}; limits of an earlier one are in force"))
@@ -127,13 +129,12 @@ fn elsewhere() -> Option<u32> {
     Alone::holder().ok().flatten()
 }
 
-fn another(before: &str) -> anyhow::Error {
-    let pid = elsewhere().map_or_else(String::new, |pid| format!(" (process {pid})"));
+fn another(before: &str, pid: u32) -> anyhow::Error {
     Failure::new(
         Exit::Precondition,
         format!(
-            "{before}a guard runs in this network namespace{pid}: it is just starting or ending, or has another state \
-             directory"
+            "{before}a guard runs in this network namespace (process {pid}): it is just starting or ending, or has \
+             another state directory"
         ),
     )
     .help("name that directory by --state (it is on the command line of that process, else /var/lib/vmio)")
@@ -240,8 +241,8 @@ pub fn undo(context: &Context) -> Outcome {
     }
     let keeper = Keeper::open_to_undo(&run::state(context)?)?;
     // It would put its limits on again.
-    if elsewhere().is_some() {
-        return Err(another("nothing was taken off: "));
+    if let Some(pid) = elsewhere() {
+        return Err(another("nothing was taken off: ", pid));
     }
     let stood = linux::stands()? || !keeper.is_empty();
     let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
