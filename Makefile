@@ -4,13 +4,17 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 TRIPLE := $(shell uname -m)-unknown-linux-gnu
 AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
 VMIO   := $(TARGET)/release/vmio
-LEAKS  := $(TARGET)/debug/examples/leaks
+BUILT  := $(TARGET)/tests.json
+SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite
 
-.PHONY: demo build deb agent agent-arm64 test test-long bench lint clean help
+.PHONY: demo build deb agent agent-arm64 test test-long test-steady test-one check tests bench lint clean help
 
 help:
 	@echo "make demo       install what is missing, build, and measure this host (about 8 minutes of measuring)"
 	@echo "make test       install what is missing, format, clippy, unit, property, root and guest tests"
+	@echo "make check      format, clippy, and the tests without root of the crates that changed since the last time"
+	@echo "make test-one TEST=NAME  build, and run the tests whose names contain this"
+	@echo "make test-steady N=10    the whole N times, with a table of what failed and what is slow"
 	@echo "make test-long  the long forms: 50 random kills, a planted driver found and proven, decoder inputs"
 	@echo "make bench      benchmarks (ratios and times, no assertion)"
 	@echo "make build      install what is missing, build $(VMIO) and its static helpers"
@@ -47,20 +51,51 @@ lint:
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
+# The tests, built by clippy's own driver: lints are told while the code that they are of is compiled, once, where
+# `cargo clippy` would compile all that it stands on a second time. Benches are linted, too, and run by `make bench`.
+tests: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+tests: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+tests:
+	@mkdir -p $(TARGET)
+	cargo test --locked --workspace --no-run --message-format=json-render-diagnostics > $(BUILT).new
+	cargo build --locked --workspace --benches
+	@mv $(BUILT).new $(BUILT)
+
 # One line a phase says where the time goes.
 phase = @start=$$SECONDS; $(2) || exit 1; printf 'phase %-28s %4d s\n' "$(1)" $$((SECONDS-start))
 
-test:
+# The agent's build ends with one long step that takes one processor; the tests' build has the other one meanwhile.
+define built
 	$(call phase,packages,scripts/setup build run test)
-	$(call phase,format and clippy,$(MAKE) --no-print-directory lint)
-	$(call phase,agent,$(MAKE) --no-print-directory agent)
-	$(call phase,build tests,cargo test --locked --workspace --no-run)
-	$(call phase,unit and property,$(LEAKS) cargo test --locked --workspace)
-	$(call phase,root and guest,$(LEAKS) scripts/root-tests)
+	$(call phase,format,cargo fmt --all --check)
+	$(call phase,agent$(,) clippy and build,$(MAKE) --no-print-directory -j2 --output-sync=target agent tests)
+	$(call phase,images,scripts/test-images $(TARGET))
+endef
+, := ,
+
+test:
+	@rm -f $(TARGET)/tested
+	$(built)
+	$(call phase,tests,$(SUITE))
+	@scripts/tested $(TARGET)
+
+test-steady:
+	$(built)
+	$(SUITE) --repeat $(or $(N),10) --table $(TARGET)/suite/steady.md
+
+test-one: agent tests
+	$(SUITE) '$(TEST)'
+
+check: export CARGO_INCREMENTAL := 1
+check:
+	$(call phase,format,cargo fmt --all --check)
+	$(call phase,clippy,cargo clippy --locked -q --workspace --all-targets -- -D warnings)
+	$(call phase,tests of what changed,scripts/check $(TARGET))
 
 test-long: test
 	$(call phase,agent for aarch64,scripts/setup arm && $(MAKE) --no-print-directory agent-arm64)
-	$(call phase,long forms,$(LEAKS) scripts/root-tests long)
+	$(call phase,images,scripts/test-images $(TARGET) long)
+	$(call phase,long forms,$(SUITE) --long --lanes 1)
 
 bench: agent
 	cargo bench --locked --workspace

@@ -24,7 +24,7 @@ const ONE_MORE: u32 = 4096;
 
 #[test]
 #[ignore = "root"]
-fn the_holder() {
+fn helper_holder() {
     holder::live();
 }
 

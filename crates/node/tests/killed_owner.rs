@@ -12,7 +12,7 @@ use vmio_node::{Change, Exec, Journal, Local, Node, leftovers, recover};
 /// The owner that gets killed: this very test program, started again for this one "test".
 #[test]
 #[ignore = "started by the other test"]
-fn victim() {
+fn helper_victim() {
     let Ok(dir) = std::env::var("VMIO_TEST_DIR") else { return };
     let dir = Path::new(&dir);
     let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
@@ -59,7 +59,7 @@ impl Drop for Holder {
 
 fn start_victim(dir: &Path) -> (std::process::Child, String) {
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .args(["helper_victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", dir)
         .stdout(Stdio::piped())
         .spawn()

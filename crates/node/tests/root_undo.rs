@@ -68,7 +68,7 @@ fn a_living_owner_undoes_everything() {
 /// The owner that gets killed.
 #[test]
 #[ignore = "root: started by the other test"]
-fn victim() {
+fn helper_victim() {
     let Ok(dir) = std::env::var("VMIO_TEST_DIR") else { return };
     let dir = Path::new(&dir);
     let journal = Arc::new(Journal::open(&dir.join("state"), "owner").unwrap());
@@ -82,7 +82,7 @@ fn victim() {
 fn the_next_start_undoes_everything_of_a_killed_owner() {
     let temp = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["victim", "--exact", "--ignored", "--nocapture"])
+        .args(["helper_victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", temp.path())
         .stdout(std::process::Stdio::null())
         .spawn()

@@ -22,13 +22,13 @@ const MIB: usize = 1 << 20;
 
 /// This program as the server. libtest takes the order, which is its last argument, for the name of a test.
 fn servant() -> Servant {
-    let args = ["--ignored", "--exact", "--nocapture", "root_modelled::the_server"];
+    let args = ["--ignored", "--exact", "--nocapture", "root_modelled::helper_server"];
     Servant { program: std::env::current_exe().unwrap(), shown: "vmio-modelled", args: args.map(Into::into).to_vec() }
 }
 
 #[test]
 #[ignore = "helper of the others"]
-fn the_server() {
+fn helper_server() {
     if let Some(order) = std::env::args().next_back().filter(|last| last.starts_with('{')) {
         std::process::exit(server::serve_as(&order));
     }
@@ -187,7 +187,7 @@ fn a_disk_in_use_goes_with_its_owner() {
 /// What a child does that is killed: makes a disk, has a request under way that takes the model 10 s, and waits.
 #[test]
 #[ignore = "helper of the others"]
-fn inner() {
+fn helper_inner() {
     let Ok(dir) = std::env::var("VMIO_TEST_MODELLED") else { return };
     let dir = PathBuf::from(dir);
     let journal = Arc::new(Journal::open(&dir.join("journals"), "run").unwrap());
@@ -205,7 +205,7 @@ fn inner() {
 /// A child with a disk, and its server's number.
 fn child(dir: &Path) -> (Child, u32) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "root_modelled::inner", "--nocapture"])
+        .args(["--ignored", "--exact", "root_modelled::helper_inner", "--nocapture"])
         .env("VMIO_TEST_MODELLED", dir)
         .stdout(Stdio::piped())
         .spawn()

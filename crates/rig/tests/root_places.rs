@@ -34,7 +34,7 @@ impl Cluster {
     fn act(&self, what: &str) -> Child {
         let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/places/bin");
         Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "root_places::inner", "--nocapture"])
+            .args(["--ignored", "--exact", "root_places::helper_inner", "--nocapture"])
             .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
             .env("VMIO_FAKE_CLUSTER", self.0.path())
             .env("VMIO_TEST_ACT", what)
@@ -74,7 +74,7 @@ impl Drop for Cluster {
 /// What a child does; nothing when it is run as a test of its own.
 #[test]
 #[ignore = "helper of the others"]
-fn inner() {
+fn helper_inner() {
     let Ok(act) = std::env::var("VMIO_TEST_ACT") else { return };
     let cluster = PathBuf::from(std::env::var("VMIO_FAKE_CLUSTER").unwrap());
     let journals = cluster.join("journals");

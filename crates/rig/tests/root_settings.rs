@@ -123,7 +123,7 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
 /// The owner that gets killed: this very test program, started again for this one "test".
 #[test]
 #[ignore = "started by the other test"]
-fn victim() {
+fn helper_victim() {
     let Ok(dir) = std::env::var("VMIO_TEST_DIR").map(PathBuf::from) else { return };
     let journal = Arc::new(Journal::open(&dir.join("state"), "victim").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
@@ -152,7 +152,7 @@ fn after_a_kill_the_next_start_sets_it_back() {
     let bed = Bed::new();
     let (dir, state) = (bed.dir(), bed.dir().join("state"));
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["root_settings::victim", "--exact", "--ignored", "--nocapture"])
+        .args(["root_settings::helper_victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", &dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -14,6 +14,7 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("look", &["model", "node"]),
     ("guard", &["look", "model", "node"]),
     ("rig", &["look", "model", "node"]),
+    ("testbed", &["node"]),
     ("vmio", &["guard", "look", "model", "node", "rig"]),
 ];
 

@@ -37,7 +37,7 @@ impl Holder {
     /// With so many queues; more than one makes it a multiqueue tap. In the thread's network namespace.
     pub fn start(tap: &str, queues: usize) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["root_tap::the_holder", "--exact", "--ignored", "--nocapture"])
+            .args(["root_tap::helper_holder", "--exact", "--ignored", "--nocapture"])
             .env(WHICH, format!("{tap} {queues}"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

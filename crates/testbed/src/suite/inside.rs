@@ -1,105 +1,150 @@
-//! Proves that a command leaves nothing behind: `leaks [--own-namespaces] COMMAND [ARG...]`.
+//! One test in surroundings of its own, and proof that it leaves nothing behind: the process between `suite` and the test.
 //!
-//! Other programs, another vmio among them, may be at work on the same machine, so only what the command
+//! Other programs, another vmio and other tests among them, may be at work on the same machine, so only what the test
 //! itself started counts:
 //!
 //! | kind | told apart by |
 //! |---|---|
 //! | processes | they descend from this one, which adopts orphans (`PR_SET_CHILD_SUBREAPER`, prctl(2)) |
-//! | temporary files | the command's `TMPDIR` is a new directory; so are `/var/tmp` and `/dev/shm` with `--own-namespaces` |
-//! | loop devices, journals | they lie in that directory or, unless with `--own-namespaces`, in the build's own (`target/tmp`) |
-//! | interfaces, mounts, named network namespaces | `--own-namespaces`: nobody else is in there |
+//! | temporary files | the test's `TMPDIR` is a new directory; so are `/var/tmp` and `/dev/shm` of tests with root |
+//! | loop devices, journals | they lie in that directory |
+//! | interfaces, mounts, named network namespaces | tests with root have namespaces of their own |
 //! | control groups, trace instances | the process number in their owner's name, looked up while it lives |
 //!
-//! What is left behind is named, processes are ended, and the exit code is 1; else it is the command's.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+//! What is left behind is named in the test's log, processes are ended, and the test has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+use serde::{Deserialize, Serialize};
 use vmio_node::linux::process;
 use vmio_node::{Local, loops};
 
 /// How often new control groups and trace instances are looked up; their owners live longer.
 const TICK: Duration = Duration::from_millis(250);
 /// Looks after the end, a [`TICK`] apart: the kernel takes a moment to drop loop devices and groups.
-const LOOKS: usize = 16;
+const LOOKS: usize = 24;
 
-fn main() -> ExitCode {
-    let mut args: Vec<_> = std::env::args_os().skip(1).collect();
-    let own_namespaces = args.first().is_some_and(|a| a == "--own-namespaces");
-    if own_namespaces {
-        args.remove(0);
-    }
-    match args.split_first().map(|(program, args)| run(Command::new(program).args(args), own_namespaces)) {
-        Some(Ok(code)) => ExitCode::from(code),
-        Some(Err(e)) => {
-            eprintln!("leaks: {e}");
-            ExitCode::FAILURE
-        }
-        None => {
-            eprintln!("use: leaks [--own-namespaces] COMMAND [ARG...]");
-            ExitCode::from(2)
-        }
-    }
+/// How a test ended.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was ended when its time was over.
+    TimedOut,
 }
 
-fn run(command: &mut Command, own_namespaces: bool) -> io::Result<u8> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+/// What became of a test.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// How its process ended.
+    pub ended: Ended,
+    /// What it left behind, a line each.
+    pub left: Vec<String>,
+    /// Control groups and trace instances that came meanwhile and whose owner was never seen alive: this test's or
+    /// another's. A leak if they are there when all tests are done.
+    pub unclaimed: Vec<String>,
+}
+
+/// Runs a command so; with `namespaces` as a test with root.
+pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Result<Outcome> {
     let mut tmp = vec![temporary(&std::env::temp_dir())?];
-    if own_namespaces {
-        let dir = temporary(Path::new("/var/tmp"))?;
-        rustix::mount::mount_bind(&dir, "/var/tmp")?;
-        rustix::mount::mount("leaks", "/dev/shm", "tmpfs", rustix::mount::MountFlags::empty(), None)?;
-        tmp.extend(["/var/tmp".into(), "/dev/shm".into()]);
+    if !namespaces {
+        tmp.push(temporary(Path::new(vmio_testbed::DISK_OF_ALL))?);
+    } else {
+        // SAFETY: this process has one thread; no memory and no descriptor is unshared.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWNET) }?;
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        let disk = PathBuf::from(vmio_testbed::DISK_OF_ALL);
+        mount_bind(temporary(&disk)?, &disk)?;
+        mount("suite", "/dev/shm", "tmpfs", MountFlags::empty(), None)?;
+        tmp.extend([disk, "/dev/shm".into()]);
     }
-    // Another command may be at work in other namespaces, from the same build.
-    let build = if own_namespaces { None } else { Some(std::path::absolute(target.join("tmp"))?) };
-    let scene = Scene { tmp, build, own_namespaces };
+    let scene = Scene { tmp, namespaces };
     let before = scene.look();
     let known: BTreeSet<String> = owned().into_keys().collect();
     set_child_subreaper(Some(getpid()))?;
-    let child = command.env("TMPDIR", &scene.tmp[0]).spawn();
+    let child = command.env("TMPDIR", &scene.tmp[0]).env(vmio_testbed::DISK, &scene.tmp[1]).spawn();
     let child =
         child.map_err(|e| io::Error::new(e.kind(), format!("cannot start {:?}: {e}", command.get_program())))?;
-    let (code, owners) = std::thread::scope(|threads| {
+    let end = Instant::now() + limit;
+    let (status, watched) = std::thread::scope(|threads| {
         let (stop, stopped) = channel::<()>();
+        let number = child.id();
         let watcher = threads.spawn(move || {
-            let mut owners = BTreeMap::new();
+            let mut watched = Watched::default();
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                note_owners(&mut owners);
+                if namespaces {
+                    note_owners(&mut watched.owners);
+                }
+                if Instant::now() > end && !watched.timed_out {
+                    watched.timed_out = true;
+                    let _ = number.try_into().ok().and_then(Pid::from_raw).map(|p| kill_process(p, Signal::KILL));
+                }
             }
-            owners
+            watched
         });
-        let code = reap_until(child.id());
+        let status = reap_until(child.id());
         drop(stop);
-        (code, watcher.join().unwrap_or_default())
+        (status, watcher.join().unwrap_or_default())
     });
-    let mut left = Vec::new();
-    for _ in 0..LOOKS {
-        std::thread::sleep(TICK);
-        reap();
+    let ended = match (watched.timed_out, status?) {
+        (true, _) => Ended::TimedOut,
+        (false, status) => match status.terminating_signal() {
+            Some(signal) => Ended::Signal(signal),
+            None => Ended::Code(status.exit_status().unwrap_or(1)),
+        },
+    };
+    let (mut left, mut unclaimed) = (Vec::new(), Vec::new());
+    for look in 0..LOOKS {
+        if look > 0 {
+            std::thread::sleep(TICK);
+        }
+        // Nothing descends from a process without children.
+        if !reap() && !namespaces && scene.tmp.iter().all(|dir| entries(dir).is_empty()) {
+            left.clear();
+            break;
+        }
         left = scene.look();
         left.retain(|line| !before.contains(line));
-        // One whose owner nobody saw alive is told too: better a line too many than a leak not seen.
-        left.extend(owned().into_keys().filter(|name| !known.contains(name) && owners.get(name) != Some(&false)));
+        unclaimed.clear();
+        if namespaces {
+            for name in owned().into_keys().filter(|name| !known.contains(name)) {
+                match watched.owners.get(&name) {
+                    Some(true) => left.push(name),
+                    Some(false) => {}
+                    None => unclaimed.push(name),
+                }
+            }
+        }
         if left.is_empty() {
-            scene.clean()?;
-            println!("nothing left behind by: {:?}", command.get_program());
-            return Ok(code);
+            break;
         }
     }
-    eprintln!("left behind by {:?}:\n{}", command.get_program(), left.join("\n"));
-    for pid in descendants().into_keys().filter_map(Pid::from_raw) {
+    for pid in left.first().into_iter().flat_map(|_| descendants()).filter_map(|(pid, _)| Pid::from_raw(pid)) {
         let _ = kill_process(pid, Signal::KILL);
     }
-    Ok(1)
+    scene.clean();
+    Ok(Outcome { ended, left, unclaimed })
+}
+
+/// What was seen while a test ran.
+#[derive(Default)]
+struct Watched {
+    /// Control groups and trace instances, and whether they are the test's.
+    owners: BTreeMap<String, bool>,
+    timed_out: bool,
 }
 
 /// A new directory with a short name: sockets lie in it, whose paths have 107 bytes at most.
@@ -113,8 +158,7 @@ fn temporary(place: &Path) -> io::Result<PathBuf> {
 /// Where the command may leave something.
 struct Scene {
     tmp: Vec<PathBuf>,
-    build: Option<PathBuf>,
-    own_namespaces: bool,
+    namespaces: bool,
 }
 
 impl Scene {
@@ -123,16 +167,15 @@ impl Scene {
         let paths = |what: &str, paths: Vec<PathBuf>| -> Vec<String> {
             paths.into_iter().map(|p| format!("{what} {}", p.display())).collect()
         };
-        let places = || self.tmp.iter().chain(&self.build);
-        let ours = |path: &Path| places().any(|place| path.starts_with(place));
+        let ours = |path: &Path| self.tmp.iter().any(|place| path.starts_with(place));
         let loops = loops::loop_devices().into_iter().filter(|l| ours(&l.backing));
         let journal = |p: &PathBuf| p.extension().is_some_and(|e| e == "journal");
         let mut found: Vec<String> =
             descendants().into_iter().map(|(pid, line)| format!("process {pid} {line}")).collect();
         found.extend(loops.map(|l| format!("loop device {} over {}", l.device.display(), l.backing.display())));
         found.extend(paths("temporary file", self.tmp.iter().flat_map(|tmp| entries(tmp)).collect()));
-        found.extend(paths("journal", places().flat_map(|place| below(place)).filter(journal).collect()));
-        if self.own_namespaces {
+        found.extend(paths("journal", self.tmp.iter().flat_map(|place| below(place)).filter(journal).collect()));
+        if self.namespaces {
             let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
             found.extend(mounts.lines().map(|line| format!("mount {line}")));
             // /sys/class/net would show the network namespace of whoever mounted /sys.
@@ -143,17 +186,22 @@ impl Scene {
         found
     }
 
-    /// Takes the empty directories away.
-    fn clean(&self) -> io::Result<()> {
-        fs::remove_dir(&self.tmp[0])?;
-        if self.own_namespaces {
-            let mounted = fs::metadata("/var/tmp")?;
-            rustix::mount::unmount("/var/tmp", rustix::mount::UnmountFlags::DETACH)?;
-            let same =
-                |p: &PathBuf| fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (mounted.dev(), mounted.ino()));
-            entries(Path::new("/var/tmp")).iter().find(|p| same(p)).map_or(Ok(()), fs::remove_dir)?;
+    /// Takes the directories away, with what was left in them: it has been told.
+    fn clean(&self) {
+        let (tmp, disk) = (&self.tmp[0], &self.tmp[1]);
+        let _ = fs::remove_dir_all(tmp);
+        if !self.namespaces {
+            let _ = fs::remove_dir_all(disk);
+            return;
         }
-        Ok(())
+        let Ok(mounted) = fs::metadata(disk) else { return };
+        let same = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (mounted.dev(), mounted.ino()));
+        // Below it lies the one of all.
+        if unmount(disk, UnmountFlags::DETACH).is_ok()
+            && let Some(own) = entries(disk).into_iter().find(same)
+        {
+            let _ = fs::remove_dir_all(own);
+        }
     }
 }
 
@@ -196,7 +244,7 @@ fn descendants() -> BTreeMap<i32, String> {
 
 /// Control groups and trace instances that bear an owner's name, with the process number in it: they end in
 /// OWNER-PID-16 hexadecimal digits (`vmio_node::Journal::cookie`).
-fn owned() -> BTreeMap<String, i32> {
+pub fn owned() -> BTreeMap<String, i32> {
     let groups = entries(Path::new("/sys/fs/cgroup")).into_iter().flat_map(|h| [entries(&h), vec![h]].concat());
     let tracing = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
     let instances = tracing.iter().flat_map(|dir| entries(Path::new(dir)));
@@ -219,21 +267,24 @@ fn note_owners(owners: &mut BTreeMap<String, bool>) {
     }
 }
 
-/// Reaps whatever ends, orphans too, until the command does; its exit code, or 128 and the signal.
-fn reap_until(child: u32) -> u8 {
-    let code = |status: WaitStatus| status.exit_status().or(status.terminating_signal().map(|s| 128 + s));
+/// Reaps whatever ends, orphans too, until the command does.
+fn reap_until(child: u32) -> io::Result<WaitStatus> {
     loop {
         match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if u32::try_from(pid.as_raw_nonzero().get()) == Ok(child) => {
-                return code(status).and_then(|c| u8::try_from(c).ok()).unwrap_or(1);
-            }
+            Ok(Some((pid, status))) if u32::try_from(pid.as_raw_nonzero().get()) == Ok(child) => return Ok(status),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(_) => return 1,
+            Err(e) => return Err(e.into()),
         }
     }
 }
 
-/// Reaps what has ended.
-fn reap() {
-    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+/// Reaps what has ended; whether children are left.
+fn reap() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
 }

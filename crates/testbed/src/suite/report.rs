@@ -1,0 +1,123 @@
+//! What is said of a run: a line a test that takes long or fails, and at the end what failed and why.
+#![allow(clippy::print_stdout)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use crate::inside::Ended;
+use crate::programs::Kind;
+use crate::run::{Done, Failure};
+
+/// From here on a test that passed has a line of its own, in seconds.
+const SLOW: f64 = 5.0;
+/// Lines of a failed test's log that are shown where it fails; the whole log stays.
+const LINES: usize = 60;
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 10;
+
+/// A test is done.
+pub fn told(done: &Done) {
+    let name = &done.test.name;
+    match (&done.failure, &done.skipped) {
+        (Some(failure), _) => {
+            println!("FAILED {:6.1} s  {name}\n{}", done.seconds, reason(done, failure));
+            let log = fs::read_to_string(&done.log).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(LINES)..];
+            shown.iter().for_each(|line| println!("  | {line}"));
+        }
+        (None, Some(_)) => println!("skipped {:5.1} s  {name}", done.seconds),
+        (None, None) if done.seconds >= SLOW => println!("passed {:6.1} s  {name}", done.seconds),
+        (None, None) => {}
+    }
+}
+
+/// Why it failed, in a line.
+fn reason(done: &Done, failure: &Failure) -> String {
+    match failure {
+        Failure::Left(left) => format!("left behind: {}", left.join("; ")),
+        Failure::NotRun(e) => format!("not run: {e}"),
+        Failure::Ended(Ended::TimedOut) => format!("it had not ended after {:.0} s", done.seconds),
+        Failure::Ended(Ended::Signal(signal)) => format!("ended by signal {signal}"),
+        Failure::Ended(Ended::Code(code)) => {
+            // What a panic says begins on the line after its place; it is shown, nothing depends on it.
+            let log = fs::read_to_string(&done.log).unwrap_or_default();
+            let mut lines = log.lines().skip_while(|line| !line.contains("panicked at "));
+            let place = lines.next().and_then(|line| line.split_once("panicked at ")).map_or("", |(_, place)| place);
+            let why = lines.next().unwrap_or_default();
+            if place.is_empty() { format!("exit code {code}") } else { format!("{place} {why}") }
+        }
+    }
+}
+
+/// The end of a run: where the time went, what was skipped, what failed with the command that repeats it.
+pub fn end(done: &[Done], lanes: usize, wall_seconds: f64) {
+    let sum = |kind: Kind| done.iter().filter(|d| d.test.kind == kind).map(|d| d.seconds).sum::<f64>();
+    let mut slowest: Vec<&Done> = done.iter().collect();
+    slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    println!("\nslowest:");
+    slowest.iter().take(SLOWEST).for_each(|d| println!("  {:6.1} s  {}", d.seconds, d.test.name));
+    println!(
+        "time: {wall_seconds:.0} s in {lanes} lanes: guests {:.0} s, root {:.0} s, plain {:.0} s",
+        sum(Kind::Guest),
+        sum(Kind::Root),
+        sum(Kind::Plain)
+    );
+    let skipped = done.iter().filter_map(|d| Some((d, d.skipped.as_ref()?)));
+    let mut lacks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (d, reasons) in skipped {
+        reasons.lines().for_each(|reason| lacks.entry(reason).or_default().push(&d.test.name));
+    }
+    for (reason, names) in lacks {
+        println!("skipped: {reason}");
+        names.iter().for_each(|name| println!("  {name}"));
+    }
+    for (d, failure) in done.iter().filter_map(|d| Some((d, d.failure.as_ref()?))) {
+        println!("failed: {}\n  {}\n  log: {}", d.test.name, reason(d, failure), d.log.display());
+        println!("  repeat: make test-one TEST='{}'", d.test.name);
+    }
+    let failed = done.iter().filter(|d| d.failure.is_some()).count();
+    let skipped = done.iter().filter(|d| d.failure.is_none() && d.skipped.is_some()).count();
+    println!("{} passed, {failed} failed, {skipped} skipped", done.len() - failed - skipped);
+}
+
+/// One row of the table over several runs.
+#[derive(Default)]
+struct Row {
+    seconds: Vec<f64>,
+    failures: usize,
+}
+
+/// Over several runs: tests that failed, and the slow ones, as a table in Markdown. Whether none failed.
+pub fn table(runs: &[Vec<Done>], file: Option<&Path>) -> std::io::Result<bool> {
+    let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
+    for done in runs.iter().flatten() {
+        let row = rows.entry(&done.test.name).or_default();
+        row.seconds.push(done.seconds);
+        row.failures += usize::from(done.failure.is_some());
+    }
+    let failures: usize = rows.values().map(|row| row.failures).sum();
+    let mut shown: Vec<(&str, f64, &Row)> = rows
+        .iter_mut()
+        .map(|(name, row)| {
+            row.seconds.sort_by(f64::total_cmp);
+            (*name, row.seconds[row.seconds.len() / 2], &*row)
+        })
+        .collect();
+    let (all, slow) = (shown.len(), shown.iter().filter(|(_, median, _)| *median >= SLOW).count());
+    shown.retain(|(_, median, row)| row.failures > 0 || *median >= SLOW);
+    shown.sort_by(|a, b| b.2.failures.cmp(&a.2.failures).then(b.1.total_cmp(&a.1)));
+    let mut text = String::from("| test | runs | failures | median s | longest s |\n|---|---|---|---|---|\n");
+    for (name, median, row) in shown {
+        let longest = row.seconds.last().copied().unwrap_or_default();
+        text += &format!("| {name} | {} | {} | {median:.1} | {longest:.1} |\n", row.seconds.len(), row.failures);
+    }
+    text += &format!(
+        "\n{all} tests in {} runs: {failures} failures. Shown: what failed, and the {slow} with a median of {SLOW} s or more.\n",
+        runs.len()
+    );
+    println!("\n{text}");
+    file.map_or(Ok(()), |file| fs::write(file, &text))?;
+    Ok(failures == 0)
+}

@@ -1,0 +1,155 @@
+//! Runs tests, several at a time, each in a process of its own.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::inside::{Ended, Outcome};
+use crate::programs::{Kind, Test};
+
+/// The longest test takes a fifth of it on a quiet machine.
+const LIMIT: Duration = Duration::from_secs(600);
+/// A long form may take an hour.
+const LONG_LIMIT: Duration = Duration::from_secs(3600);
+/// What watches the machine's own disk is disturbed by any other test that writes.
+const ALONE: &[&str] = &["rig::root_watch ", "rig::root_iostat "];
+
+/// Why a test failed.
+pub enum Failure {
+    /// Its process ended so.
+    Ended(Ended),
+    /// It left this behind.
+    Left(Vec<String>),
+    /// It could not be run.
+    NotRun(io::Error),
+}
+
+/// What came of a test.
+pub struct Done {
+    pub test: Test,
+    pub seconds: f64,
+    pub failure: Option<Failure>,
+    /// What this machine lacks for it, a reason a line.
+    pub skipped: Option<String>,
+    /// What came meanwhile and may be this test's ([`Outcome::unclaimed`]).
+    unclaimed: Vec<String>,
+    /// What it printed.
+    pub log: PathBuf,
+}
+
+/// The queue: tests that run alone first, then the others by kind, those that took longest first.
+struct Queue {
+    waiting: VecDeque<Test>,
+    running: usize,
+    alone: bool,
+}
+
+/// Runs them in so many lanes; each is told of when it is done.
+pub fn run(mut tests: Vec<Test>, lanes: usize, dir: &Path, told: impl Fn(&Done) + Sync) -> io::Result<Vec<Done>> {
+    let known = crate::times::load(dir);
+    let is_alone = |test: &Test| ALONE.iter().any(|name| test.name.starts_with(name));
+    let time = |test: &Test| known.get(&test.name).copied().unwrap_or(0.0);
+    tests.sort_by(|a, b| {
+        (!is_alone(a), a.kind).cmp(&(!is_alone(b), b.kind)).then(time(b).total_cmp(&time(a))).then(a.name.cmp(&b.name))
+    });
+    let queue = Mutex::new(Queue { waiting: tests.into(), running: 0, alone: false });
+    let (free, done) = (Condvar::new(), Mutex::new(Vec::new()));
+    let take = || {
+        let mut queue = queue.lock().ok()?;
+        loop {
+            let alone = is_alone(queue.waiting.front()?);
+            if !queue.alone && (!alone || queue.running == 0) {
+                queue.running += 1;
+                queue.alone = alone;
+                return queue.waiting.pop_front();
+            }
+            queue = free.wait(queue).ok()?;
+        }
+    };
+    let give = || {
+        if let Ok(mut queue) = queue.lock() {
+            queue.running -= 1;
+            queue.alone = false;
+        }
+        free.notify_all();
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..lanes {
+            scope.spawn(|| {
+                while let Some(test) = take() {
+                    let one = one(test, dir);
+                    give();
+                    told(&one);
+                    if let Ok(mut done) = done.lock() {
+                        done.push(one);
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    claim(&mut done);
+    crate::times::store(dir, known, &done)?;
+    Ok(done)
+}
+
+/// What nobody was seen to own and is still there was left behind by one of those that ran meanwhile.
+fn claim(done: &mut [Done]) {
+    let still = crate::inside::owned();
+    for one in done.iter_mut().filter(|one| one.failure.is_none()) {
+        one.unclaimed.retain(|name| still.contains_key(name));
+        if !one.unclaimed.is_empty() {
+            one.failure = Some(Failure::Left(std::mem::take(&mut one.unclaimed)));
+        }
+    }
+}
+
+fn one(test: Test, dir: &Path) -> Done {
+    let begin = Instant::now();
+    let file = |suffix: &str| dir.join(format!("{}.{suffix}", test.name.replace([':', ' ', '/'], "-")));
+    let (log, result, lacks) = (file("log"), file("json"), file("skipped"));
+    let outcome = outcome(&test, &log, &result, &lacks);
+    let seconds = begin.elapsed().as_secs_f64();
+    let skipped = fs::read_to_string(&lacks).ok();
+    for done in [&result, &lacks] {
+        let _ = fs::remove_file(done);
+    }
+    let mut unclaimed = Vec::new();
+    let failure = match outcome {
+        Err(e) => Some(Failure::NotRun(e)),
+        Ok(Outcome { left, .. }) if !left.is_empty() => Some(Failure::Left(left)),
+        Ok(Outcome { ended: Ended::Code(0), unclaimed: names, .. }) => {
+            unclaimed = names;
+            None
+        }
+        Ok(Outcome { ended, .. }) => Some(Failure::Ended(ended)),
+    };
+    if failure.is_none() {
+        let _ = fs::remove_file(&log);
+    }
+    Done { test, seconds, failure, skipped, unclaimed, log }
+}
+
+fn outcome(test: &Test, log: &Path, result: &Path, lacks: &Path) -> io::Result<Outcome> {
+    let said = File::create(log)?;
+    let limit = if test.long { LONG_LIMIT } else { LIMIT }.mul_f64(vmio_testbed::slowness());
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("inside").arg(result).arg("--limit").arg(limit.as_secs().to_string());
+    if test.kind != Kind::Plain {
+        command.arg("--namespaces");
+    }
+    command.arg("--").arg(&test.program).args(["--exact", &test.path, "--nocapture", "--test-threads=1"]);
+    if test.ignored {
+        command.arg("--ignored");
+    }
+    command.env(vmio_testbed::SKIPPED, lacks).env(vmio_testbed::SLOWNESS, vmio_testbed::slowness().to_string());
+    command.current_dir(&test.dir).stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+    let status = command.status()?;
+    let text = fs::read_to_string(result)
+        .map_err(|e| io::Error::new(e.kind(), format!("the process around it ended with {status}: {e}")))?;
+    Ok(serde_json::from_str(&text)?)
+}

@@ -1,0 +1,62 @@
+//! The check that tests leave nothing behind (`src/suite/inside.rs`) must itself be able to fail.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+/// Runs a script as `suite` runs a test; how it ended, and what was told.
+fn inside(script: &str, more: &[&str]) -> (Value, Output) {
+    let place = tempfile::tempdir().unwrap();
+    let result = place.path().join("result");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_suite"));
+    command.arg("inside").arg(&result).args(more).args(["--", "sh", "-c", script]).env("TMPDIR", place.path());
+    let output = command.output().unwrap();
+    let text = std::fs::read_to_string(Path::new(&result)).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    (serde_json::from_str(&text).unwrap(), output)
+}
+
+#[test]
+fn what_a_command_leaves_is_told_and_its_code_is_kept() {
+    let (clean, output) = inside("sleep 0.1 & f=$TMPDIR/f; touch $f; rm $f; wait; exit 7", &[]);
+    assert_eq!(clean, json!({"ended": {"code": 7}, "left": [], "unclaimed": []}));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    // An orphan in a session of its own, without a variable of its parent's, and a file.
+    let (left, output) = inside("env -i setsid -f sleep 97; touch $TMPDIR/f", &[]);
+    assert_eq!((&left["ended"], output.status.code()), (&json!({"code": 0}), Some(1)));
+    let lines = left["left"].to_string();
+    assert!(lines.contains("sleep 97") && lines.contains("temporary file"), "{lines}");
+    let running = Command::new("pgrep").args(["-fx", "sleep 97"]).output().unwrap();
+    assert!(running.stdout.is_empty(), "it was ended: {running:?}");
+}
+
+#[test]
+fn what_others_start_meanwhile_does_not_count() {
+    let mut other = Command::new("sleep").arg("20").env("VMIO_OWNER", "another").spawn().unwrap();
+    let (clean, output) = inside("sleep 0.5", &[]);
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(clean, json!({"ended": {"code": 0}, "left": [], "unclaimed": []}));
+}
+
+#[test]
+fn what_does_not_end_is_ended_and_told() {
+    let (late, _) = inside("sleep 98 & sleep 98", &["--limit", "1"]);
+    assert_eq!(late["ended"], "timed-out");
+    assert!(late["left"].to_string().contains("sleep 98"), "{late}");
+}
+
+#[test]
+#[ignore = "root"]
+fn root_what_stays_in_the_namespaces_is_told() {
+    let (clean, output) = inside("ip link add a0 type veth peer name a1 && ip link del a0", &["--namespaces"]);
+    assert_eq!(clean, json!({"ended": {"code": 0}, "left": [], "unclaimed": []}), "{output:?}");
+    let script = "ip link add a0 type veth peer name a1; mount -t tmpfs none /mnt; touch /var/tmp/f";
+    let (left, _) = inside(script, &["--namespaces"]);
+    let lines = left["left"].to_string();
+    for what in ["interface a0", "mount none /mnt", "temporary file /var/tmp/f"] {
+        assert!(lines.contains(what), "{what}: {lines}");
+    }
+}
