@@ -5,7 +5,7 @@ TRIPLE := $(shell uname -m)-unknown-linux-gnu
 AGENT  := $(TARGET)/$(TRIPLE)/agent/vmio-agent
 VMIO   := $(TARGET)/release/vmio
 BUILT  := $(TARGET)/tests.json
-SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite
+SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite --phases $(TARGET)/phases
 
 .PHONY: demo build deb agent agent-arm64 test test-long test-steady test-one check tests bench lint clean help
 
@@ -56,16 +56,16 @@ lint:
 tests: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 tests: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 tests:
-	@mkdir -p $(TARGET)
 	cargo test --locked --workspace --no-run --message-format=json-render-diagnostics > $(BUILT).new
 	cargo build --locked --workspace --benches
 	@mv $(BUILT).new $(BUILT)
 
-# One line a phase says where the time goes.
-phase = @start=$$SECONDS; $(2) || exit 1; printf 'phase %-28s %4d s\n' "$(1)" $$((SECONDS-start))
+# One line a phase says where the time goes; the suite tells them once more at its end.
+phase = @start=$$SECONDS; $(2) || exit 1; printf '%6d s  %s\n' $$((SECONDS-start)) "$(1)" | tee -a $(TARGET)/phases
 
 # The agent's build ends with one long step that takes one processor; the tests' build has the other one meanwhile.
 define built
+	@mkdir -p $(TARGET) && rm -f $(TARGET)/phases
 	$(call phase,packages,scripts/setup build run test)
 	$(call phase,format,cargo fmt --all --check)
 	$(call phase,agent$(,) clippy and build,$(MAKE) --no-print-directory -j2 --output-sync=target agent tests)
@@ -88,6 +88,7 @@ test-one: agent tests
 
 check: export CARGO_INCREMENTAL := 1
 check:
+	@mkdir -p $(TARGET) && rm -f $(TARGET)/phases
 	$(call phase,format,cargo fmt --all --check)
 	$(call phase,clippy,cargo clippy --locked -q --workspace --all-targets -- -D warnings)
 	$(call phase,tests of what changed,scripts/check $(TARGET))

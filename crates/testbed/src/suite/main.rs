@@ -76,6 +76,9 @@ struct RunArgs {
     /// Where that table is written, too.
     #[arg(long)]
     table: Option<PathBuf>,
+    /// Seconds of what went before (a line each, then the name), to be told at the end.
+    #[arg(long)]
+    phases: Option<PathBuf>,
     /// Tests at a time.
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(2, usize::from) + 1)]
     lanes: usize,
@@ -120,6 +123,9 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
         args.lanes,
         vmio_testbed::slowness()
     );
+    if !without.is_empty() {
+        println!("SKIPPED: {} tests that need root (loop devices, control groups): sudo make test", without.len());
+    }
     let mut runs = Vec::new();
     for number in 1..=args.repeat {
         if args.repeat > 1 {
@@ -127,11 +133,9 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
         }
         let begin = Instant::now();
         let done = run::run(tests.clone(), args.lanes, &args.dir, report::told)?;
-        report::end(&done, args.lanes, begin.elapsed().as_secs_f64());
+        let phases = args.phases.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+        report::end(&done, args.lanes, begin.elapsed().as_secs_f64(), &phases);
         runs.push(done);
-    }
-    if !without.is_empty() {
-        println!("not run: {} tests that need root: sudo make test", without.len());
     }
     if args.repeat > 1 {
         return report::table(&runs, args.table.as_deref());

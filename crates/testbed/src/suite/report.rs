@@ -51,19 +51,14 @@ fn reason(done: &Done, failure: &Failure) -> String {
     }
 }
 
-/// The end of a run: where the time went, what was skipped, what failed with the command that repeats it.
-pub fn end(done: &[Done], lanes: usize, wall_seconds: f64) {
+/// The end of a run: what was slow and skipped, what failed with the command that repeats it, and where the time went
+/// (`phases` are lines of what came before).
+pub fn end(done: &[Done], lanes: usize, wall_seconds: f64, phases: &str) {
     let sum = |kind: Kind| done.iter().filter(|d| d.test.kind == kind).map(|d| d.seconds).sum::<f64>();
     let mut slowest: Vec<&Done> = done.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     println!("\nslowest:");
     slowest.iter().take(SLOWEST).for_each(|d| println!("  {:6.1} s  {}", d.seconds, d.test.name));
-    println!(
-        "time: {wall_seconds:.0} s in {lanes} lanes: guests {:.0} s, root {:.0} s, plain {:.0} s",
-        sum(Kind::Guest),
-        sum(Kind::Root),
-        sum(Kind::Plain)
-    );
     let skipped = done.iter().filter_map(|d| Some((d, d.skipped.as_ref()?)));
     let mut lacks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (d, reasons) in skipped {
@@ -77,6 +72,14 @@ pub fn end(done: &[Done], lanes: usize, wall_seconds: f64) {
         println!("failed: {}\n  {}\n  log: {}", d.test.name, reason(d, failure), d.log.display());
         println!("  repeat: make test-one TEST='{}'", d.test.name);
     }
+    println!("where the time went:");
+    phases.lines().for_each(|line| println!("  {line}"));
+    println!(
+        "  {wall_seconds:6.0} s  tests, in {lanes} lanes: {:.0} s with guests, {:.0} s with root, {:.0} s without",
+        sum(Kind::Guest),
+        sum(Kind::Root),
+        sum(Kind::Plain)
+    );
     let failed = done.iter().filter(|d| d.failure.is_some()).count();
     let skipped = done.iter().filter(|d| d.failure.is_none() && d.skipped.is_some()).count();
     println!("{} passed, {failed} failed, {skipped} skipped", done.len() - failed - skipped);
