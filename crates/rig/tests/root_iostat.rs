@@ -6,10 +6,11 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Bed, must_be_root};
+use common::Bed;
 use vmio_look::backing::Backing;
 use vmio_node::{Exec, Node};
 use vmio_rig::probes::{Subject, Thing, Watch};
+use vmio_testbed::must_be_root;
 
 #[test]
 #[ignore = "root"]

@@ -81,7 +81,7 @@ fn traces(dir: &Path) -> Vec<String> {
 }
 
 fn bed() -> tempfile::TempDir {
-    common::must_be_root();
+    vmio_testbed::must_be_root();
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
