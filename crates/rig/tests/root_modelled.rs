@@ -82,7 +82,7 @@ fn traces(dir: &Path) -> Vec<String> {
 
 fn bed() -> tempfile::TempDir {
     vmio_testbed::must_be_root();
-    tempfile::tempdir_in("/var/tmp").unwrap()
+    vmio_testbed::scratch()
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Cluster {
     fn new() -> Self {
         must_be_root();
         // Journals lie in it, and cargo's directory is another user's with `sudo make test`.
-        Self(tempfile::tempdir_in("/var/tmp").unwrap())
+        Self(vmio_testbed::scratch())
     }
 
     fn act(&self, what: &str) -> Child {
