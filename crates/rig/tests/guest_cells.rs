@@ -4,9 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use crate::common::{Bed, cells, loops_over};
+use crate::common::{Bed, cells, guest, loops_over};
 use vmio_model::result::{Sample, Watched};
 use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;
@@ -18,7 +17,7 @@ use vmio_rig::limits;
 #[ignore = "guest: needs QEMU"]
 fn a_loop_device_in_the_guest_lies_over_a_file_on_its_disk() {
     let bed = Bed::new();
-    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let state = guest::state();
     let text = "[[matrix]]\nsides = ['qemu']\n\
                 disks = { targets = ['loop'], drivers = ['virtio-blk'], caches = ['none', 'writeback'], aios = ['threads'] }\n\
                 workloads = ['seq-read-64k-d1-buffered', 'seq-write']\n";
@@ -49,7 +48,7 @@ fn a_loop_device_in_the_guest_lies_over_a_file_on_its_disk() {
 #[ignore = "guest: needs QEMU"]
 fn guests_of_two_shapes_work_at_once_and_keep_their_own_read_ahead() {
     let bed = Bed::new();
-    let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
+    let state = guest::state();
     let pin = *limits::own_cpus(&bed.node).unwrap().last().unwrap();
     let text = format!(
         "baseline = 'none'\n\

@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use crate::common::guest::{BOOT_LIMIT, Bed, DISK_BYTES, run};
+use crate::common::guest::{Bed, DISK_BYTES, limit, run};
 use vmio_model::cell::{Aio, Arch, Attachment, Cache, DetectZeroes, Options};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
 use vmio_rig::guests::{DiskSpec, Error, Guest};
+use vmio_testbed::poll_until;
+use vmio_testbed::process::Companion;
 
 const BLOCK: usize = 64 << 10;
 
@@ -32,7 +33,7 @@ impl Disks {
 
 /// A new file below the bed's directory; the first MiBs written, the rest a hole.
 fn file(bed: &Bed, name: &str, written: usize) -> PathBuf {
-    let path = bed.dir.path().join(name);
+    let path = bed.dir().join(name);
     let file = fs::File::create(&path).unwrap();
     file.set_len(DISK_BYTES).unwrap();
     file.write_all_at(&vec![0xa5; written << 20], 0).unwrap();
@@ -110,7 +111,7 @@ fn every_driver_in_every_cache_mode() {
     add(Attachment::new("virtio-blk", Cache::None, Aio::IoUring).iothread(true), 0);
     let disks = disks.0;
 
-    let guest = bed.launch(&bed.image, disks.clone(), BOOT_LIMIT).unwrap();
+    let guest = bed.launch(&bed.image, disks.clone(), limit()).unwrap();
     println!("{} disks after {:.1} s", disks.len(), guest.boot_seconds().unwrap());
     let effective = guest.effective().unwrap();
     for disk in &disks {
@@ -155,14 +156,14 @@ fn every_driver_in_every_cache_mode() {
 
 /// qemu-storage-daemon that exports a file; killed when it goes out of scope.
 struct Daemon {
-    process: Child,
+    process: Companion,
     nbd: PathBuf,
     vhost: PathBuf,
 }
 
 impl Daemon {
     fn start(bed: &Bed, nbd_file: &Path, vhost_file: &Path) -> Self {
-        let (nbd, vhost) = (bed.dir.path().join("nbd.sock"), bed.dir.path().join("vhost.sock"));
+        let (nbd, vhost) = (bed.dir().join("nbd.sock"), bed.dir().join("vhost.sock"));
         let mut command = Command::new("qemu-storage-daemon");
         for (name, path) in [("nbd", nbd_file), ("vhost", vhost_file)] {
             let node = format!("driver=file,node-name={name},filename={},cache.direct=on,locking=off", path.display());
@@ -172,24 +173,10 @@ impl Daemon {
         command.args(["--export", "type=nbd,id=n,node-name=nbd,name=disk,writable=on"]);
         let export = "type=vhost-user-blk,id=v,node-name=vhost,writable=on,num-queues=2,addr.type=unix";
         command.args(["--export", &format!("{export},addr.path={}", vhost.display())]);
-        let process = command.stdin(Stdio::null()).spawn().expect("qemu-storage-daemon: scripts/setup test");
-        let end = Instant::now() + Duration::from_secs(10);
-        while !(nbd.exists() && vhost.exists()) {
-            assert!(Instant::now() < end, "qemu-storage-daemon made no sockets");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        // qemu-storage-daemon: scripts/setup test
+        let process = Companion::start(&mut command);
+        poll_until("qemu-storage-daemon made its sockets", || nbd.exists() && vhost.exists());
         Self { process, nbd, vhost }
-    }
-
-    fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 
@@ -198,10 +185,10 @@ impl Drop for Daemon {
 fn images_and_served_disks_and_a_server_that_dies() {
     let bed = Bed::with_vcpus(2);
     let (nbd_file, vhost_file) = (file(&bed, "nbd", 0), file(&bed, "vhost", 0));
-    let qcow2 = bed.dir.path().join("disk.qcow2");
+    let qcow2 = bed.dir().join("disk.qcow2");
     let made = Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&qcow2).arg("64M").status().unwrap();
     assert!(made.success());
-    let mut daemon = Daemon::start(&bed, &nbd_file, &vhost_file);
+    let daemon = Daemon::start(&bed, &nbd_file, &vhost_file);
     let mut disks = Disks::default();
     let options = serde_json::json!({"l2-cache-size": 1 << 20}).as_object().unwrap().clone();
     let image = Storage::Image { path: qcow2.clone(), format: "qcow2", options };
@@ -215,7 +202,7 @@ fn images_and_served_disks_and_a_server_that_dies() {
     disks.add(vhost, Storage::VhostUserBlk { socket: daemon.vhost.clone() });
     let disks = disks.0;
 
-    let guest = bed.launch(&bed.image, disks.clone(), BOOT_LIMIT).unwrap();
+    let guest = bed.launch(&bed.image, disks.clone(), limit()).unwrap();
     let effective = guest.effective().unwrap();
     for disk in &disks {
         println!("{}: {:?}", disk.id, effective[&disk.id]);
@@ -242,32 +229,29 @@ fn images_and_served_disks_and_a_server_that_dies() {
     // Without its server a disk of this kind answers nothing for ever: the guest is ended instead.
     let served = guest.disk_path(&disks.last().unwrap().id).unwrap().to_string_lossy().into_owned();
     let node = guest.node();
-    let started = Instant::now();
-    let writes = std::thread::spawn({
-        let node = guest.node();
-        move || {
-            let of = format!("of={served}");
-            let dd = Exec::new("dd").args(["if=/dev/zero", &of, "bs=4k", "count=1000000", "oflag=direct"]);
-            node.exec(&dd.limit(Duration::from_secs(60)))
-        }
+    let failed = std::thread::scope(|scope| {
+        let writer = guest.node();
+        let writes = scope.spawn(move || {
+            let dd = format!("echo > /tmp/begun; exec dd if=/dev/zero of={served} bs=4k count=1000000 oflag=direct");
+            writer.exec(&Exec::new("sh").args(["-c", &dd]).limit(2 * limit()))
+        });
+        poll_until("the command has begun", || node.read(Path::new("/tmp/begun")).is_ok());
+        drop(daemon.process);
+        writes.join().unwrap().unwrap_err()
     });
-    std::thread::sleep(Duration::from_millis(500));
-    daemon.kill();
-    let failed = writes.join().unwrap().unwrap_err();
-    assert!(matches!(failed, vmio_node::Error::Gone { .. }), "{failed}");
+    assert!(matches!(failed, vmio_node::Error::Gone { .. }), "its end is seen, and not the limit: {failed}");
     let told = guest.give_up(&failed.to_string()).to_string();
-    println!("after {:?}: {told}", started.elapsed());
-    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
+    println!("{told}");
     assert!(told.contains("vhost-user-blk server of disk virtio-blk") && told.contains("has ended"), "{told}");
     drop(node);
     guest.stop().unwrap();
 
     // Nobody listens on what is left of the socket; then there is none.
     let last = vec![disks.last().unwrap().clone()];
-    let Err(error) = bed.launch(&bed.image, last.clone(), BOOT_LIMIT) else { panic!("there is no server") };
+    let Err(error) = bed.launch(&bed.image, last.clone(), limit()) else { panic!("there is no server") };
     assert!(error.to_string().contains("vhost.sock"), "{error}");
     let _ = fs::remove_file(&daemon.vhost);
-    let Err(error) = bed.launch(&bed.image, last, BOOT_LIMIT) else { panic!("there is no socket") };
+    let Err(error) = bed.launch(&bed.image, last, limit()) else { panic!("there is no socket") };
     assert!(matches!(&error, Error::Spec { reason, .. } if reason.contains("server's socket")), "{error}");
     bed.assert_clean();
 }

@@ -9,11 +9,12 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::{Bed, must_be_root};
+use crate::common::Bed;
 use libbpf_rs::query::ProgInfoIter;
 use vmio_look::backing::Backing;
 use vmio_look::trace::{BlockTrace, Error};
 use vmio_model::top::{Flow, latency};
+use vmio_testbed::must_be_root;
 
 /// Tracing, or the reason why this machine has none, which is then no fault of vmio's.
 fn tracing() -> Option<BlockTrace> {

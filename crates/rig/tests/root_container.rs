@@ -7,11 +7,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::common::{Bed, must_be_root};
+use crate::common::Bed;
 use vmio_node::{End, Exec, Node};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
+use vmio_testbed::must_be_root;
 
 const MIB: u64 = 1 << 20;
 

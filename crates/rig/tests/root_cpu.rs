@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Bed, cells, must_be_root};
+use crate::common::{Bed, cells};
 use vmio_node::Node;
 use vmio_rig::{ours, workloads};
+use vmio_testbed::must_be_root;
 
 /// A rate by hand may differ on a machine that others use; by as much as this something else was measured.
 const ANOTHER_THING: f64 = 8.0;

@@ -2,13 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-use crate::common::{Bed, must_be_root};
+use crate::common::Bed;
 use vmio_node::{Exec, Node};
-use vmio_rig::disks::targets;
+use vmio_rig::disks::places::Ground;
+use vmio_rig::disks::targets::{self, Target};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::probes;
 use vmio_rig::workloads::disk::WorkCtx;
-use vmio_rig::workloads::{self, Stage, State};
+use vmio_rig::workloads::{self, Stage, State, Workload};
+use vmio_testbed::must_be_root;
 
 const MIB: u64 = 1 << 20;
 
@@ -67,31 +69,58 @@ fn what_cannot_be_held_is_said_and_leaves_nothing() {
     first.remove(&bed.journal).unwrap();
 }
 
-/// Every workload, natively, within the group, on every target, watched by the probes: what the
-/// device moved is what was asked.
+/// Each target is read and written, and each workload runs on one of them.
 #[test]
 #[ignore = "root"]
-fn every_workload_runs_on_every_target() {
+fn every_workload_and_every_target_work() {
+    let of = |writes: bool| -> Vec<_> { on_disks().filter(|w| w.traits().writes() == writes).collect() };
+    // hdparm times block devices alone, takes half a minute for it, and first has all of this machine written out.
+    let [writers, readers] = [true, false].map(|writes| {
+        let mut of = of(writes);
+        of.retain(|w| w.traits().name != "hdparm");
+        of
+    });
+    let targets: Vec<_> = reached().collect();
+    assert!(targets.len() >= writers.len().max(readers.len()), "each workload has its turn");
+    let both = |n: usize| vec![writers[n % writers.len()], readers[n % readers.len()]];
+    work(targets.into_iter().enumerate().map(|(n, target)| (target, both(n))));
+}
+
+/// All on all takes minutes.
+#[test]
+#[ignore = "root"]
+fn long_every_workload_runs_on_every_target() {
+    work(reached().map(|target| {
+        let fits = |w: &&dyn Workload| w.traits().name != "hdparm" || target.name() == "device";
+        (target, on_disks().filter(fits).collect())
+    }));
+}
+
+fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
+    workloads::ALL.iter().copied().filter(|w| w.disk().is_some())
+}
+
+/// The targets that a directory holds. What is by the page cache of its file moves what it likes.
+fn reached() -> impl Iterator<Item = &'static dyn Target> {
+    let files = Ground::Files("/".into());
+    targets::ALL.iter().copied().filter(move |t| t.fits(&files).is_ok() && t.only_read().is_none())
+}
+
+/// Workloads natively, within the group, watched by the probes: what the device moved is what was asked.
+fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workload>)>) {
     must_be_root();
     let bed = Bed::new();
     let name = format!("vmio-test-work-{}", std::process::id());
     let memory = 32 * MIB;
     let limits = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, memory)).unwrap();
-    let files = vmio_rig::disks::places::Ground::Files(bed.ctx(64).dir);
-    // What is by the page cache of its file moves what it likes.
-    let reaches = |t: &&&dyn targets::Target| t.fits(&files).is_ok() && t.only_read().is_none();
-    for target in targets::ALL.iter().filter(reaches) {
+    let mut host_seconds = 0.0;
+    for (target, workloads) in all {
         let mut prepared = target.prepare(&bed.ctx(64)).unwrap();
         let path = prepared.native().to_owned();
         let backing = vmio_look::backing::Backing::of(&bed.node, &path).unwrap();
-        let mut host_seconds = 0.0;
-        for workload in workloads::ALL {
+        for workload in workloads {
             let traits = workload.traits();
-            let (Some(own), Some(disk)) = (workload.disk(), traits.disk.as_ref()) else { continue };
-            // It times block devices alone, and takes half a minute for it.
-            if traits.name == "hdparm" && target.name() != "device" {
-                continue;
-            }
+            let (own, disk) = (workload.disk().unwrap(), traits.disk.as_ref().unwrap());
             prepared.reset(own.needs_state()).unwrap();
             let ctx = WorkCtx {
                 path: path.clone(),
@@ -147,10 +176,10 @@ fn every_workload_runs_on_every_target() {
             assert!(seen.notes.is_empty(), "{:?}", seen.notes);
             host_seconds += seen.cpu().host_seconds;
         }
-        // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
-        assert!(host_seconds > 0.0, "{}", target.name());
         prepared.remove(&bed.journal).unwrap();
     }
+    // The kernel counts processor time in ticks of 10 ms: a workload of 40 ms may cost none, all of them cannot.
+    assert!(host_seconds > 0.0);
     limits.remove(&bed.journal).unwrap();
     assert_eq!(bed.files(), [""; 0]);
 }

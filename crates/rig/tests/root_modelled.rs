@@ -81,8 +81,8 @@ fn traces(dir: &Path) -> Vec<String> {
 }
 
 fn bed() -> tempfile::TempDir {
-    common::must_be_root();
-    tempfile::tempdir_in("/var/tmp").unwrap()
+    vmio_testbed::must_be_root();
+    vmio_testbed::scratch()
 }
 
 #[test]

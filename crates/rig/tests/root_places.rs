@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use crate::common::must_be_root;
 use vmio_node::{Journal, Local};
 use vmio_rig::disks::places;
 use vmio_rig::disks::targets::{self, State, TargetCtx};
+use vmio_testbed::must_be_root;
 
 const BYTES: u64 = 8 << 20;
 
@@ -28,7 +28,7 @@ impl Cluster {
     fn new() -> Self {
         must_be_root();
         // Journals lie in it, and cargo's directory is another user's with `sudo make test`.
-        Self(tempfile::tempdir_in("/var/tmp").unwrap())
+        Self(vmio_testbed::scratch())
     }
 
     fn act(&self, what: &str) -> Child {

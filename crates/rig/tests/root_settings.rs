@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Bed, loops_over, must_be_root};
+use crate::common::{Bed, loops_over};
 use vmio_model::cell::{Actor, Cell, Side, Subject};
 use vmio_node::linux::block;
 use vmio_node::linux::net::NETFILTER;
@@ -19,6 +19,7 @@ use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
 use vmio_rig::nets::{self, Namespace, NetCtx, Port};
 use vmio_rig::settings::{self, Error, Undos, Where};
 use vmio_rig::workloads::{At, End};
+use vmio_testbed::must_be_root;
 
 fn actor(target: &str) -> Actor {
     Cell::on("native", target, None, "seq-read").lead

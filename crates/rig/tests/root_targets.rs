@@ -7,12 +7,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::common::{Bed, loops_over, must_be_root};
+use crate::common::{Bed, loops_over};
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Change;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Error, Given, Pinned, Prepared, State, TargetCtx};
+use vmio_testbed::must_be_root;
 
 const O_EXCL: i32 = 0o200;
 

@@ -1,29 +1,38 @@
 //! What the tests that boot guests share.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_model::result::Accel;
-use vmio_node::{Exec, Journal, Local, Node};
+use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::image::Image;
 
-/// One guest at a time: their time limits hold for a host that is not loaded by another guest.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub const DISK_BYTES: u64 = 64 << 20;
+
+/// The guests' image and its kernel are kept here between runs.
+pub fn state() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state")
+}
 
 /// A host for guests.
 pub struct Bed {
-    pub node: Arc<dyn Node>,
-    pub journal: Arc<Journal>,
+    host: super::Bed,
     pub image: Image,
     vcpus: u32,
-    pub dir: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for Bed {
+    type Target = super::Bed;
+
+    fn deref(&self) -> &super::Bed {
+        &self.host
+    }
 }
 
 impl Bed {
@@ -32,18 +41,14 @@ impl Bed {
     }
 
     pub fn with_vcpus(vcpus: u32) -> Self {
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
-        let node: Arc<dyn Node> = Arc::new(Local::owned(Arc::clone(&journal)));
-        let state = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
-        let image = Image::load_or_build(node.as_ref(), &state, &|_| {}).unwrap();
-        fs::File::create(dir.path().join("disk.raw")).unwrap().set_len(DISK_BYTES).unwrap();
-        Self { node, journal, image, vcpus, dir, _turn: turn }
+        let host = super::Bed::new();
+        let image = Image::load_or_build(&host.node, &state(), &|_| {}).unwrap();
+        fs::File::create(host.dir().join("disk.raw")).unwrap().set_len(DISK_BYTES).unwrap();
+        Self { host, image, vcpus }
     }
 
     pub fn run_dir(&self) -> PathBuf {
-        self.dir.path().join("run")
+        self.dir().join("run")
     }
 
     pub fn launch(&self, image: &Image, disks: Vec<DiskSpec>, limit: Duration) -> guests::Result<Box<dyn Guest>> {
@@ -52,14 +57,25 @@ impl Bed {
     }
 
     pub fn launch_as(&self, image: &Image, spec: &GuestSpec, limit: Duration) -> guests::Result<Box<dyn Guest>> {
+        self.launch_by(Some(Accel::Tcg), image, spec, limit)
+    }
+
+    /// With an accelerator, or none to have it chosen.
+    pub fn launch_by(
+        &self,
+        accel: Option<Accel>,
+        image: &Image,
+        spec: &GuestSpec,
+        limit: Duration,
+    ) -> guests::Result<Box<dyn Guest>> {
         let ctx = LaunchCtx {
             enter: Vec::new(),
-            node: Arc::clone(&self.node),
+            node: self.shared(),
             journal: Arc::clone(&self.journal),
             image: Some(image),
             run_dir: &self.run_dir(),
-            state_dir: self.dir.path(),
-            accel: Some(Accel::Tcg),
+            state_dir: &self.dir(),
+            accel,
             afar: None,
             boot_limit: limit,
             oom_score_adj: 1000,
@@ -71,11 +87,7 @@ impl Bed {
 
     pub fn disk(&self, id: &str, driver: &str, cache: Cache, aio: Aio, iothread: bool) -> DiskSpec {
         let attachment = Attachment::new(driver, cache, aio).iothread(iothread);
-        DiskSpec {
-            id: id.into(),
-            storage: Storage::File(self.dir.path().join("disk.raw")),
-            attachment: Some(attachment),
-        }
+        DiskSpec { id: id.into(), storage: Storage::File(self.dir().join("disk.raw")), attachment: Some(attachment) }
     }
 
     /// Nothing of the guest is left: no file, no process with its directory in the command line.
@@ -90,12 +102,14 @@ impl Bed {
     }
 }
 
-pub const BOOT_LIMIT: Duration = Duration::from_secs(60);
+/// Longest time of a boot or a command, on this machine.
+pub fn limit() -> Duration {
+    vmio_testbed::limit()
+}
 
 /// Runs a program in a guest that must succeed.
 pub fn run(guest: &dyn Guest, program: &str, args: &[&str]) -> vmio_node::Output {
-    let output =
-        guest.node().exec(&Exec::new(program).args(args.iter().copied()).limit(Duration::from_secs(60))).unwrap();
+    let output = guest.node().exec(&Exec::new(program).args(args.iter().copied()).limit(limit())).unwrap();
     assert!(output.ok(), "{program} {args:?}: {:?}\n{}{}", output.end, output.out(), output.err());
     output
 }

@@ -3,7 +3,6 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use vmio_node::{Change, Exec, Journal, Local, Node};
@@ -21,12 +20,8 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// In cargo's own directory, which is on a disk where /tmp may be memory; with `sudo make test` that is
-    /// another user's, where no journal is obeyed.
     pub fn new() -> Self {
-        let cargos = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let ground = if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") };
-        let dir = tempfile::tempdir_in(ground).unwrap();
+        let dir = vmio_testbed::scratch();
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         Self { node: Local::owned(Arc::clone(&journal)), journal, dir }
     }
@@ -72,9 +67,14 @@ impl Bed {
     /// A loop device over a new file, made by losetup as somebody else would.
     pub fn losetup(&self, name: &str, mib: u64) -> (PathBuf, PathBuf) {
         let file = self.dir().join(name);
-        std::fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
-        self.journal.record(Change::file(&file)).unwrap();
-        self.journal.record(Change::loop_over(&file)).unwrap();
+        (self.losetup_over(&file, mib), file)
+    }
+
+    /// The same over a new file anywhere.
+    pub fn losetup_over(&self, file: &Path, mib: u64) -> PathBuf {
+        std::fs::File::create(file).unwrap().set_len(mib << 20).unwrap();
+        self.journal.record(Change::file(file)).unwrap();
+        self.journal.record(Change::loop_over(file)).unwrap();
         // A device on which others left partitions behind is not empty.
         let partitions = |n: u32| (1..16).any(|p| Path::new(&format!("/sys/block/loop{n}/loop{n}p{p}")).exists());
         for number in (0..256).filter(|&n| !partitions(n)) {
@@ -82,7 +82,7 @@ impl Bed {
             let taken = Path::new(&format!("/sys/block/loop{number}/loop")).exists();
             let cmd = Exec::new("losetup").args([device.to_str().unwrap(), file.to_str().unwrap()]);
             if device.exists() && !taken && self.node.exec(&cmd).unwrap().ok() {
-                return (device, file);
+                return device;
             }
         }
         panic!("no free loop device");
@@ -92,9 +92,4 @@ impl Bed {
 /// Loop devices whose files lie in a directory.
 pub fn loops_over(dir: &Path) -> Vec<PathBuf> {
     vmio_node::loops::loop_devices().into_iter().filter(|l| l.backing.starts_with(dir)).map(|l| l.device).collect()
-}
-
-pub fn must_be_root() {
-    let id = Command::new("id").arg("-u").output().unwrap();
-    assert_eq!(id.stdout, b"0\n", "this test is run as root: cargo test -- --ignored");
 }
