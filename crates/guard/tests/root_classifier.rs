@@ -6,11 +6,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::common::bed::{Bed, SINK, bed, plug, ready, send, send_sized};
-use crate::common::{apart, run, three, tree, until};
+use crate::common::{three, tree};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant, Way};
 use vmio_guard::planes::linux::htb::classid;
 use vmio_guard::planes::linux::{Device, counters, htb, ifb};
 use vmio_model::policy::program::{Framing, Hierarchy};
+use vmio_testbed::net::{apart, run};
+use vmio_testbed::poll_until;
 
 /// Numbers of [`three`].
 const DEFAULT: u16 = 2;
@@ -47,7 +49,7 @@ fn in_class_or_dropped(way: Way) {
         assert_eq!(classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap(), way);
         let default = packets(&mut bed, &uplink, DEFAULT);
         bed.tenants[0].namespace.inside(|| send(100));
-        until("100 packets in their class", || packets(&mut bed, &uplink, WEB) >= 100);
+        poll_until("100 packets in their class", || packets(&mut bed, &uplink, WEB) >= 100);
         assert!(packets(&mut bed, &uplink, DEFAULT) < default + 20, "none of them is in the default class");
         let counts = classifier.counts(&at).unwrap();
         assert!(counts.packets >= 100 && counts.frames == counts.packets, "{counts:?}");
@@ -58,12 +60,12 @@ fn in_class_or_dropped(way: Way) {
         run(&[&format!("ip link set {at} alias still-here")]);
         bed.tenants[0].namespace.run(&["ip link set g0 address 02:00:00:00:66:66"]);
         let passed = classifier.counts(&at).unwrap().packets;
-        until("all of them at the uplink", || packets(&mut bed, &uplink, WEB) == passed);
+        poll_until("all of them at the uplink", || packets(&mut bed, &uplink, WEB) == passed);
         let default = packets(&mut bed, &uplink, DEFAULT);
         let told_neighbour = format!("ip neigh replace {SINK} lladdr 02:00:00:00:00:09 dev g0 nud permanent");
         bed.tenants[0].namespace.run(&[&told_neighbour]);
         bed.tenants[0].namespace.inside(|| send(50));
-        until("50 spoofed packets", || classifier.counts(&at).unwrap().spoofed_packets >= 50);
+        poll_until("50 spoofed packets", || classifier.counts(&at).unwrap().spoofed_packets >= 50);
         let spoofed = classifier.counts(&at).unwrap();
         assert!(spoofed.spoofed_bytes >= 50 * 442, "{spoofed:?}");
         assert_eq!((spoofed.packets, packets(&mut bed, &uplink, WEB)), (passed, passed));
@@ -73,7 +75,7 @@ fn in_class_or_dropped(way: Way) {
         let free = Tenant { class: classid(4), address: None, ..told };
         assert_eq!(classifier.attach(&mut bed.netlink, &at, &free).unwrap(), way, "it stays as it is attached");
         bed.tenants[0].namespace.inside(|| send(30));
-        until("30 packets in the other class", || packets(&mut bed, &uplink, 4) >= 30);
+        poll_until("30 packets in the other class", || packets(&mut bed, &uplink, 4) >= 30);
 
         assert!(classifier.detach(&mut bed.netlink, &at).unwrap());
         assert!(!classifier.detach(&mut bed.netlink, &at).unwrap());
@@ -82,7 +84,7 @@ fn in_class_or_dropped(way: Way) {
         let other = packets(&mut bed, &uplink, 4);
         let default = packets(&mut bed, &uplink, DEFAULT);
         bed.tenants[0].namespace.inside(|| send(30));
-        until("30 packets in the default class", || packets(&mut bed, &uplink, DEFAULT) >= default + 30);
+        poll_until("30 packets in the default class", || packets(&mut bed, &uplink, DEFAULT) >= default + 30);
         assert_eq!(packets(&mut bed, &uplink, 4), other);
     });
 }
@@ -148,7 +150,7 @@ fn attached_anew(way: Way) {
         plug(1, &bed.tenants[0].namespace, &format!(" index {}", at.index));
         classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
         let web = packets(&mut bed, &uplink, WEB);
-        until("a packet of the new interface in its class", || {
+        poll_until("a packet of the new interface in its class", || {
             bed.tenants[0].namespace.inside(|| send(1));
             packets(&mut bed, &uplink, WEB) > web
         });
@@ -159,7 +161,7 @@ fn attached_anew(way: Way) {
             assert!(classifier.counts(&at).unwrap().packets < 20, "it counts from 0");
             let web = packets(&mut bed, &uplink, WEB);
             bed.tenants[0].namespace.inside(|| send(30));
-            until("30 packets in their class", || packets(&mut bed, &uplink, WEB) >= web + 30);
+            poll_until("30 packets in their class", || packets(&mut bed, &uplink, WEB) >= web + 30);
         }
         // An interface that is gone needs no more than to be forgotten.
         run(&[&format!("ip link del {at}")]);
@@ -194,25 +196,25 @@ fn led_through_an_ifb(way: Way) {
         let told = Tenant { redirect: Some(middle.index), ..tenant(&bed) };
         classifier.attach_by(&mut bed.netlink, &at, &told, way).unwrap();
         bed.tenants[0].namespace.inside(|| send(100));
-        until("100 packets at the IFB", || packets(&mut bed, &middle, WEB) >= 100);
-        until("100 packets at the uplink", || packets(&mut bed, &uplink, WEB) >= 100);
+        poll_until("100 packets at the IFB", || packets(&mut bed, &middle, WEB) >= 100);
+        poll_until("100 packets at the uplink", || packets(&mut bed, &uplink, WEB) >= 100);
         assert!(classifier.counts(&at).unwrap().packets >= 100);
         // Told to go straight on, and to the IFB again.
         let straight = Tenant { redirect: None, ..told };
         classifier.set(&mut bed.netlink, &at, &straight).unwrap();
         let (led, all) = (packets(&mut bed, &middle, WEB), packets(&mut bed, &uplink, WEB));
         bed.tenants[0].namespace.inside(|| send(50));
-        until("50 more at the uplink", || packets(&mut bed, &uplink, WEB) >= all + 50);
+        poll_until("50 more at the uplink", || packets(&mut bed, &uplink, WEB) >= all + 50);
         assert_eq!(packets(&mut bed, &middle, WEB), led);
         classifier.set(&mut bed.netlink, &at, &told).unwrap();
         bed.tenants[0].namespace.inside(|| send(50));
-        until("50 more at the IFB", || packets(&mut bed, &middle, WEB) >= led + 50);
+        poll_until("50 more at the IFB", || packets(&mut bed, &middle, WEB) >= led + 50);
         drop(classifier);
         assert_eq!(htb::settings(&mut bed.netlink, &at).unwrap(), before);
         let led = packets(&mut bed, &middle, WEB);
         let default = packets(&mut bed, &uplink, DEFAULT);
         bed.tenants[0].namespace.inside(|| send(50));
-        until("50 in the default class", || packets(&mut bed, &uplink, DEFAULT) >= default + 50);
+        poll_until("50 in the default class", || packets(&mut bed, &uplink, DEFAULT) >= default + 50);
         assert_eq!(packets(&mut bed, &middle, WEB), led);
         assert!(ifb::remove(&mut bed.netlink, "vmio-u0").unwrap());
     });
@@ -286,7 +288,9 @@ fn a_framed_class_holds_what_the_wire_carries() {
         let told = Tenant { framing: Framing::ETHERNET, ..tenant(&bed) };
         classifier.attach(&mut bed.netlink, &at, &told).unwrap();
         let empty = |bed: &mut Bed| {
-            until("an empty queue", || counters::read(&mut bed.netlink, &uplink).unwrap()[&WEB].waiting_packets == 0);
+            poll_until("an empty queue", || {
+                counters::read(&mut bed.netlink, &uplink).unwrap()[&WEB].waiting_packets == 0
+            });
         };
         // Bits that the wire carried, over the time until the last has left, the bucket's own apart.
         let rate = |bed: &mut Bed, send: &dyn Fn(&Bed)| {

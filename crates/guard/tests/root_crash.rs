@@ -14,13 +14,12 @@ use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::links;
 use vmio_model::policy::assign::Interface;
 
-use crate::common::apart_with_bpffs;
 use crate::common::bed::bed;
-use crate::common::run;
 use crate::common::state::State;
 use crate::root_plane::policy;
 use crate::root_receive::LIMITED;
 use crate::root_takeover::{attached_once, kept, start};
+use vmio_testbed::net::{apart_with_bpffs, run};
 
 const WHERE: &str = "VMIO_TEST_LEDGER";
 const MARK: &str = "the guard begins";

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{must_be_root, until};
 use vmio_guard::groups::{Changes, Groups, GuestSeen, Here, State};
 use vmio_guard::keep::Keeper;
 use vmio_model::policy::assign::Interface;
@@ -18,6 +17,7 @@ use vmio_model::policy::{Links, Policy};
 use vmio_node::linux::cgroup::Hierarchies;
 use vmio_node::linux::mounts;
 use vmio_node::{Local, Reader};
+use vmio_testbed::{must_be_root, poll_until};
 
 const HEAD: &str = "\
 [uplink.eth0]
@@ -85,7 +85,7 @@ impl Guest {
     fn work(&mut self) {
         self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let file = self.dirs["memory"].join(if self.v2 { "memory.current" } else { "memory.usage_in_bytes" });
-        until("64 MiB in use", || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap() >= 64 * MIB);
+        poll_until("64 MiB in use", || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap() >= 64 * MIB);
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -114,7 +114,7 @@ impl Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for dir in self.dirs.values().filter(|dir| dir.exists()) {
-            until("its group is empty", || fs::remove_dir(dir).is_ok());
+            poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
         }
     }
 }
@@ -237,7 +237,7 @@ fn a_strangers_process_keeps_limits_off_its_group() {
     let status = groups.status().to_vec();
     stranger.kill().unwrap();
     stranger.wait().unwrap();
-    until("the inner group is empty", || fs::remove_dir(&inner).is_ok());
+    poll_until("the inner group is empty", || fs::remove_dir(&inner).is_ok());
     assert_eq!((done, guest.texts()), (changes(0, 0, 0), before));
     let why = format!("process {} (sleep) is in ", stranger.id());
     assert!(matches!(&status[0].limits[0].state, State::Not(said) if said.starts_with(&why)), "{status:?}");
@@ -282,7 +282,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     groups.reconcile(&policy(GOLD), &[guest.seen()]);
     let status = groups.status().to_vec();
     drop(guest);
-    until("its group is empty", || fs::remove_dir(&dir).is_ok());
+    poll_until("its group is empty", || fs::remove_dir(&dir).is_ok());
     let not = |state: &State| matches!(state, State::Not(why) if why.contains("is not switched on for it"));
     assert!(status[0].limits.len() == 3 && status[0].limits.iter().all(|l| not(&l.state)), "{status:?}");
 }
@@ -311,7 +311,7 @@ fn threads_in_groups_of_their_own_are_one_guest() {
     let threads = || -> Vec<String> {
         fs::read_dir(&task).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
     };
-    until("three threads", || threads().len() == 3);
+    poll_until("three threads", || threads().len() == 3);
     // The scope is the guest's alone once the shell has left it.
     guest.child.kill().unwrap();
     guest.child.wait().unwrap();
@@ -337,7 +337,7 @@ fn threads_in_groups_of_their_own_are_one_guest() {
     two.kill().unwrap();
     two.wait().unwrap();
     for dir in [&vcpu, &emulator, &nested] {
-        until("its group is empty", || fs::remove_dir(dir).is_ok());
+        poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
     }
     assert_eq!((set, undone), (changes(1, 0, 0), changes(0, 0, 1)), "{status:?}");
     let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };
@@ -351,7 +351,7 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     let mut guest = Guest::start();
     let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let child_of = |pid: u32| {
-        until("a child", || !children(pid).is_empty());
+        poll_until("a child", || !children(pid).is_empty());
         children(pid).trim().parse::<u32>().unwrap()
     };
     let mut unshare = Command::new("unshare");
@@ -386,7 +386,7 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     unshare.wait().unwrap();
     enter.wait().unwrap();
     for dir in [&dir, &other] {
-        until("its group is empty", || fs::remove_dir(dir).is_ok());
+        poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
     }
     assert_eq!([set, strange, undone], [changes(1, 0, 0), changes(0, 0, 0), changes(0, 0, 1)], "{status:?}");
     let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };

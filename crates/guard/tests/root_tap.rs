@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::{self, Flood, Holder};
-use crate::common::{Namespace, apart, leaf, run, three, tree, until};
+use crate::common::{leaf, three, tree};
 use vmio_guard::planes::linux::tap::{self, Held, Process, UNLIMITED, Undone};
 use vmio_guard::planes::linux::{Device, Netlink, counters, htb, links};
 use vmio_model::holding::send_buffer_bytes;
 use vmio_model::policy::program::Hierarchy;
 use vmio_node::linux::process;
 use vmio_node::{Local, errand};
+use vmio_testbed::net::{Namespace, apart, run};
+use vmio_testbed::poll_until;
 
 const MBIT: u64 = 20;
 const DEFAULT: u16 = 2;
@@ -59,7 +61,7 @@ fn held_bed(queues: usize) -> (Bed, Holder, Device) {
 fn flooded(bed: &mut Bed, holder: &mut Holder) -> (Flood, u32, u32) {
     let uplink = bed.uplink.clone();
     let mut counts = || counters::read(&mut bed.netlink, &uplink).unwrap()[&DEFAULT];
-    until("an empty queue", || counts().waiting_packets == 0);
+    poll_until("an empty queue", || counts().waiting_packets == 0);
     let dropped = counts().dropped_packets;
     let mut most = 0;
     let flood = holder.flood(LONG, || most = most.max(counts().waiting_bytes));
@@ -198,7 +200,7 @@ fn who_does_not_hold_this_very_tap_is_refused() {
         // Ended, and waiting to be reaped; then reaped.
         let process = one.process();
         one.child.kill().unwrap();
-        until("its end", || tap::plan(&device, process, 25_000).unwrap_err().to_string().contains("has ended"));
+        poll_until("its end", || tap::plan(&device, process, 25_000).unwrap_err().to_string().contains("has ended"));
         refused(&device, process, "has ended");
         one.child.wait().unwrap();
         refused(&device, process, "has ended");
