@@ -1,7 +1,7 @@
 //! Limits on the kernel's own control groups, of whichever version this machine has the controllers in: a shell plays the
 //! guest, in a group that the test makes and takes away.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use vmio_model::policy::{Links, Policy};
 use vmio_node::linux::cgroup::Hierarchies;
 use vmio_node::linux::mounts;
 use vmio_node::{Local, Reader};
-use vmio_testbed::{must_be_root, poll_until};
+use vmio_testbed::{must_be_root, poll_until, skip};
 
 const HEAD: &str = "\
 [uplink.eth0]
@@ -181,7 +181,7 @@ fn after_a_crash_another_opener_of_the_ledger_undoes() {
 fn a_group_that_was_renamed_is_found() {
     let mut guest = Guest::start();
     if guest.v2 {
-        return println!("skipped: control groups of version 2 cannot be renamed");
+        return skip("control groups of version 2 cannot be renamed");
     }
     let (before, keeper) = (guest.texts(), Keeper::memory());
     let gold = policy(GOLD);
@@ -273,7 +273,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     let mut found = mounts::parse(&local.read(Path::new("/proc/self/mountinfo")).unwrap());
     found.retain(|mount| mount.filesystem == "cgroup2");
     let Some(mount) = found.first().filter(|_| !guest.v2) else {
-        return println!("skipped: no hierarchy of version 2 without controllers here");
+        return skip("no hierarchy of version 2 without controllers here");
     };
     let dir = mount.point.join(format!("vmio-groups-{}-v2", std::process::id()));
     fs::create_dir(&dir).unwrap();
@@ -290,7 +290,7 @@ fn a_controller_that_is_elsewhere_is_named() {
 /// A process with two threads that waits until its standard input ends, as a hypervisor of one vCPU.
 #[test]
 #[ignore = "root"]
-fn a_process_with_two_threads() {
+fn helper_two_threads() {
     if std::env::var_os("VMIO_TWO_THREADS").is_none() {
         return;
     }
@@ -304,7 +304,7 @@ fn a_process_with_two_threads() {
 fn threads_in_groups_of_their_own_are_one_guest() {
     let mut guest = Guest::start();
     let mut two = Command::new(std::env::current_exe().unwrap());
-    two.args(["--ignored", "--exact", "root_groups::a_process_with_two_threads"]).env("VMIO_TWO_THREADS", "1");
+    two.args(["--ignored", "--exact", "root_groups::helper_two_threads"]).env("VMIO_TWO_THREADS", "1");
     let mut two = two.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let task = format!("/proc/{}/task", two.id());
     // Its main thread, that of the test, and the vCPU's.

@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::common::bed::{Bed, bed};
@@ -35,7 +33,6 @@ class = \"gold\"
 ";
 
 const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
-const LONG: Duration = Duration::from_millis(600);
 
 /// A tap `t1` that a process has, on the bridge.
 fn plugged(queues: usize) -> Holder {
@@ -88,7 +85,7 @@ fn flooded(core: &mut Core<Linux>, holder: &mut Holder) -> (u64, u64) {
     let count = |core: &mut Core<Linux>| core.plane().counts(&key).unwrap()[1];
     poll_until("an empty queue", || count(core).waiting_bytes == 0);
     let before = count(core);
-    let flood = holder.flood(LONG, || {});
+    let flood = holder.flood("flood", || count(core).dropped_packets > before.dropped_packets, || {});
     let after = count(core);
     assert!(after.passed_bytes > before.passed_bytes && flood.written > 0);
     (after.dropped_packets - before.dropped_packets, flood.again)

@@ -3,14 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::bed::{Bed, SINK, bed, carried, send};
-use crate::common::flood::{Load, Look, floods, under, while_full};
+use crate::common::flood::{Load, Look, floods, stream, under, while_full};
 use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
@@ -242,21 +241,7 @@ fn segments_and_their_framing_fit_into_the_capacity() {
                     [[interface]]\nmatch = { name = \"t1\" }\nclass = \"gold\"\n";
         let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&bed)).unwrap();
         assert!(core.notes().iter().any(|note| note.contains("of 100 Mbit/s are shared")), "{:?}", core.notes());
-        let listener = bed.sink.inside(|| TcpListener::bind((SINK, 9)).unwrap());
-        let receive: Load<'_> = Box::new(|_| {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut buffer = vec![0; 1 << 20];
-            while stream.read(&mut buffer).unwrap() > 0 {}
-        });
-        let send: Load<'_> = Box::new(|done| {
-            bed.tenants[0].namespace.inside(|| {
-                let mut stream = TcpStream::connect((SINK, 9)).unwrap();
-                while !done.load(Ordering::Relaxed) {
-                    stream.write_all(&[7; 1 << 17]).unwrap();
-                }
-            });
-        });
-        under([receive, send], || {
+        under(stream(&bed), || {
             // Then what may pass at once has passed.
             poll_until("a queue", || counts(&mut core)[1].waiting_bytes > 0);
             poll_for("a sender that fills the uplink for 2.5 s", || {

@@ -188,7 +188,7 @@ fn a_maximum_holds_against_a_flood() {
         // More than the class's queue holds, which on one machine is charged to the sender's socket.
         let floods = [1, 2].map(|i| -> Load<'_> {
             let bed = &bed;
-            Box::new(move |done| bed.sink.inside(|| flood(&tenants(i).to_string(), 4 << 20, done)))
+            Box::new(move |done| bed.sink.inside(|| flood(&tenants(i).to_string(), 1400, 4 << 20, done)))
         });
         let began = Instant::now();
         let before = counts(&mut core);

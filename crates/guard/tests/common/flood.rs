@@ -1,6 +1,7 @@
 //! Floods that end with what is done meanwhile, and what passes while they keep their queues full.
 
-use std::net::UdpSocket;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,22 +35,47 @@ pub fn under<'a, T>(loads: impl IntoIterator<Item = Load<'a>>, work: impl FnOnce
 pub fn floods<'a>(bed: &'a Bed, who: &[usize]) -> Vec<Load<'a>> {
     let one = |member: &usize| -> Load<'a> {
         match member.checked_sub(1) {
-            Some(tenant) => Box::new(move |done| bed.tenants[tenant].namespace.inside(|| flood(SINK, 1 << 20, done))),
-            None => Box::new(|done| flood(SINK, 1 << 20, done)),
+            Some(tenant) => of_size(bed, tenant, 1400),
+            None => Box::new(|done| flood(SINK, 1400, 1 << 20, done)),
         }
     };
     who.iter().map(one).collect()
 }
 
-/// Sends what it can to port 9 there, in the thread's namespace, from a socket whose buffer has twice so many bytes: its queue
-/// stays full though this thread may wait for its turn for a while.
-pub fn flood(to: &str, buffer_bytes: usize, done: &AtomicBool) {
+/// A tenant sends the sink what it can, in datagrams of so many bytes.
+pub fn of_size(bed: &Bed, tenant: usize, bytes: usize) -> Load<'_> {
+    Box::new(move |done| bed.tenants[tenant].namespace.inside(|| flood(SINK, bytes, 1 << 20, done)))
+}
+
+/// Sends what it can to port 9 there, in the thread's namespace, in datagrams of so many bytes from a socket whose buffer has
+/// twice as many as told: its queue stays full though this thread may wait for its turn for a while.
+pub fn flood(to: &str, bytes: usize, buffer_bytes: usize, done: &AtomicBool) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
     rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, buffer_bytes).unwrap();
+    let datagram = vec![7; bytes];
     while !done.load(Ordering::Relaxed) {
-        let _ = socket.send_to(&[7; 1400], (to, 9));
+        let _ = socket.send_to(&datagram, (to, 9));
     }
+}
+
+/// A TCP connection on which the first tenant sends the sink what it can, and the sink reads it.
+pub fn stream(bed: &Bed) -> [Load<'_>; 2] {
+    let listener = bed.sink.inside(|| TcpListener::bind((SINK, 9)).unwrap());
+    let receive = move |_: &AtomicBool| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        while stream.read(&mut buffer).unwrap() > 0 {}
+    };
+    let send = |done: &AtomicBool| {
+        bed.tenants[0].namespace.inside(|| {
+            let mut stream = TcpStream::connect((SINK, 9)).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                stream.write_all(&[7; 1 << 17]).unwrap();
+            }
+        });
+    };
+    [Box::new(receive), Box::new(send)]
 }
 
 /// Bytes that have passed, and that wait.
