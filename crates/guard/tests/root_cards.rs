@@ -13,9 +13,10 @@ use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::assign::Interface;
 
 use crate::common::bed::bed;
+use crate::common::nic;
 use crate::common::state::State;
-use crate::common::{apart, nic};
 use crate::root_plane::{interfaces, policy};
+use vmio_testbed::net::apart;
 
 const POLICY: &str = "\
 [uplink.u0]

@@ -14,13 +14,12 @@ use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::links;
 use vmio_model::policy::assign::Interface;
 
-use crate::common::apart_with_bpffs;
 use crate::common::bed::bed;
-use crate::common::run;
 use crate::common::state::State;
 use crate::root_plane::policy;
 use crate::root_receive::LIMITED;
 use crate::root_takeover::{attached_once, kept, start};
+use vmio_testbed::net::{apart_with_bpffs, run};
 
 const WHERE: &str = "VMIO_TEST_LEDGER";
 const MARK: &str = "the guard begins";
@@ -30,7 +29,7 @@ const KILLS: u64 = 10;
 /// The life of one; nothing where this is the tests' own process.
 #[test]
 #[ignore = "root"]
-fn the_guard() {
+fn helper_guard() {
     let Ok(ledger) = std::env::var(WHERE) else { return };
     // It ends with whom it is to outlive, should that fail.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).unwrap();
@@ -63,7 +62,7 @@ fn killed_at_any_moment(pinned: bool, seed: u64) {
         let mut random = seed;
         for kill in 0..KILLS {
             let mut guard = Command::new(std::env::current_exe().unwrap())
-                .args(["root_crash::the_guard", "--exact", "--ignored", "--nocapture"])
+                .args(["root_crash::helper_guard", "--exact", "--ignored", "--nocapture"])
                 .env(WHERE, ledger.path())
                 .stdout(Stdio::piped())
                 .spawn()

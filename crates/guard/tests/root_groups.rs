@@ -1,7 +1,7 @@
 //! Limits on the kernel's own control groups, of whichever version this machine has the controllers in: a shell plays the
 //! guest, in a group that the test makes and takes away.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::disallowed_types, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::common::{must_be_root, until};
 use vmio_guard::groups::{Changes, Groups, GuestSeen, Here, State};
 use vmio_guard::keep::Keeper;
 use vmio_model::policy::assign::Interface;
@@ -18,6 +17,7 @@ use vmio_model::policy::{Links, Policy};
 use vmio_node::linux::cgroup::Hierarchies;
 use vmio_node::linux::mounts;
 use vmio_node::{Local, Reader};
+use vmio_testbed::{must_be_root, poll_until, skip};
 
 const HEAD: &str = "\
 [uplink.eth0]
@@ -85,7 +85,7 @@ impl Guest {
     fn work(&mut self) {
         self.child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let file = self.dirs["memory"].join(if self.v2 { "memory.current" } else { "memory.usage_in_bytes" });
-        until("64 MiB in use", || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap() >= 64 * MIB);
+        poll_until("64 MiB in use", || fs::read_to_string(&file).unwrap().trim().parse::<u64>().unwrap() >= 64 * MIB);
     }
 
     fn files(&self) -> Vec<PathBuf> {
@@ -114,7 +114,7 @@ impl Guest {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for dir in self.dirs.values().filter(|dir| dir.exists()) {
-            until("its group is empty", || fs::remove_dir(dir).is_ok());
+            poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
         }
     }
 }
@@ -181,7 +181,7 @@ fn after_a_crash_another_opener_of_the_ledger_undoes() {
 fn a_group_that_was_renamed_is_found() {
     let mut guest = Guest::start();
     if guest.v2 {
-        return println!("skipped: control groups of version 2 cannot be renamed");
+        return skip("control groups of version 2 cannot be renamed");
     }
     let (before, keeper) = (guest.texts(), Keeper::memory());
     let gold = policy(GOLD);
@@ -237,7 +237,7 @@ fn a_strangers_process_keeps_limits_off_its_group() {
     let status = groups.status().to_vec();
     stranger.kill().unwrap();
     stranger.wait().unwrap();
-    until("the inner group is empty", || fs::remove_dir(&inner).is_ok());
+    poll_until("the inner group is empty", || fs::remove_dir(&inner).is_ok());
     assert_eq!((done, guest.texts()), (changes(0, 0, 0), before));
     let why = format!("process {} (sleep) is in ", stranger.id());
     assert!(matches!(&status[0].limits[0].state, State::Not(said) if said.starts_with(&why)), "{status:?}");
@@ -273,7 +273,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     let mut found = mounts::parse(&local.read(Path::new("/proc/self/mountinfo")).unwrap());
     found.retain(|mount| mount.filesystem == "cgroup2");
     let Some(mount) = found.first().filter(|_| !guest.v2) else {
-        return println!("skipped: no hierarchy of version 2 without controllers here");
+        return skip("no hierarchy of version 2 without controllers here");
     };
     let dir = mount.point.join(format!("vmio-groups-{}-v2", std::process::id()));
     fs::create_dir(&dir).unwrap();
@@ -282,7 +282,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     groups.reconcile(&policy(GOLD), &[guest.seen()]);
     let status = groups.status().to_vec();
     drop(guest);
-    until("its group is empty", || fs::remove_dir(&dir).is_ok());
+    poll_until("its group is empty", || fs::remove_dir(&dir).is_ok());
     let not = |state: &State| matches!(state, State::Not(why) if why.contains("is not switched on for it"));
     assert!(status[0].limits.len() == 3 && status[0].limits.iter().all(|l| not(&l.state)), "{status:?}");
 }
@@ -290,7 +290,7 @@ fn a_controller_that_is_elsewhere_is_named() {
 /// A process with two threads that waits until its standard input ends, as a hypervisor of one vCPU.
 #[test]
 #[ignore = "root"]
-fn a_process_with_two_threads() {
+fn helper_two_threads() {
     if std::env::var_os("VMIO_TWO_THREADS").is_none() {
         return;
     }
@@ -304,14 +304,14 @@ fn a_process_with_two_threads() {
 fn threads_in_groups_of_their_own_are_one_guest() {
     let mut guest = Guest::start();
     let mut two = Command::new(std::env::current_exe().unwrap());
-    two.args(["--ignored", "--exact", "root_groups::a_process_with_two_threads"]).env("VMIO_TWO_THREADS", "1");
+    two.args(["--ignored", "--exact", "root_groups::helper_two_threads"]).env("VMIO_TWO_THREADS", "1");
     let mut two = two.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let task = format!("/proc/{}/task", two.id());
     // Its main thread, that of the test, and the vCPU's.
     let threads = || -> Vec<String> {
         fs::read_dir(&task).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect()
     };
-    until("three threads", || threads().len() == 3);
+    poll_until("three threads", || threads().len() == 3);
     // The scope is the guest's alone once the shell has left it.
     guest.child.kill().unwrap();
     guest.child.wait().unwrap();
@@ -337,7 +337,7 @@ fn threads_in_groups_of_their_own_are_one_guest() {
     two.kill().unwrap();
     two.wait().unwrap();
     for dir in [&vcpu, &emulator, &nested] {
-        until("its group is empty", || fs::remove_dir(dir).is_ok());
+        poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
     }
     assert_eq!((set, undone), (changes(1, 0, 0), changes(0, 0, 1)), "{status:?}");
     let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };
@@ -351,7 +351,7 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     let mut guest = Guest::start();
     let children = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let child_of = |pid: u32| {
-        until("a child", || !children(pid).is_empty());
+        poll_until("a child", || !children(pid).is_empty());
         children(pid).trim().parse::<u32>().unwrap()
     };
     let mut unshare = Command::new("unshare");
@@ -386,7 +386,7 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     unshare.wait().unwrap();
     enter.wait().unwrap();
     for dir in [&dir, &other] {
-        until("its group is empty", || fs::remove_dir(dir).is_ok());
+        poll_until("its group is empty", || fs::remove_dir(dir).is_ok());
     }
     assert_eq!([set, strange, undone], [changes(1, 0, 0), changes(0, 0, 0), changes(0, 0, 1)], "{status:?}");
     let State::InForce { file, .. } = &status[0].limits[0].state else { panic!("{status:?}") };

@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use serde_json::Value;
 
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::Holder;
-use crate::common::{apart, nic, run, until};
+use crate::common::nic;
 use crate::root_plane::policy;
 use vmio_guard::core::{Core, HeldStatus};
 use vmio_guard::desired::PoolKey;
@@ -21,6 +19,8 @@ use vmio_guard::planes::{Options, Plane};
 use vmio_model::holding::{Waits, Way, send_buffer_bytes};
 use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
+use vmio_testbed::net::{apart, run};
+use vmio_testbed::poll_until;
 
 const POLICY: &str = "\
 [uplink.u0]
@@ -33,7 +33,6 @@ class = \"gold\"
 ";
 
 const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
-const LONG: Duration = Duration::from_millis(600);
 
 /// A tap `t1` that a process has, on the bridge.
 fn plugged(queues: usize) -> Holder {
@@ -64,7 +63,7 @@ fn status(core: &mut Core<Linux>) -> HeldStatus {
 }
 
 fn held(core: &mut Core<Linux>, bytes: u32) {
-    until("a tap held", || {
+    poll_until("a tap held", || {
         let status = status(core);
         (status.waits, status.send_buffer_bytes) == (Waits::Held, Some(bytes))
     });
@@ -84,9 +83,9 @@ fn written(keeper: &Keeper) -> Vec<u32> {
 fn flooded(core: &mut Core<Linux>, holder: &mut Holder) -> (u64, u64) {
     let key = PoolKey { uplink: "u0".into(), direction: Direction::GuestTx };
     let count = |core: &mut Core<Linux>| core.plane().counts(&key).unwrap()[1];
-    until("an empty queue", || count(core).waiting_bytes == 0);
+    poll_until("an empty queue", || count(core).waiting_bytes == 0);
     let before = count(core);
-    let flood = holder.flood(LONG, || {});
+    let flood = holder.flood("flood", || count(core).dropped_packets > before.dropped_packets, || {});
     let after = count(core);
     assert!(after.passed_bytes > before.passed_bytes && flood.written > 0);
     (after.dropped_packets - before.dropped_packets, flood.again)
@@ -103,7 +102,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         let keeper = Keeper::memory();
         // Its process is not known yet: the excess waits in the queue, and then is dropped.
         let mut core = start(&keeper, POLICY, vec![Found { pids: Vec::new(), ..there.clone() }]);
-        until("that nobody has it", || status(&mut core).reason.contains("no process of its guest"));
+        poll_until("nobody has it", || status(&mut core).reason.contains("no process of its guest"));
         assert_eq!((status(&mut core).waits, status(&mut core).send_buffer_bytes), (Waits::Queued, None));
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped > 0 && again == 0, "{dropped} dropped");
@@ -122,13 +121,13 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         held(&mut core, wider);
         assert_eq!((holder.sizes(), written(&keeper)), (vec![wider; 2], vec![wider]));
         holder.tell("open");
-        until("a queue that came later", || holder.sizes() == [wider; 3]);
+        poll_until("a queue that came later", || holder.sizes() == [wider; 3]);
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped == 0 && again > 0, "{dropped} dropped, told to wait {again} times");
 
         // It leaves the policy, and comes back.
         core.reload(policy(&POLICY.replace("t1", "t9"))).unwrap();
-        until("what was there before", || holder.sizes() == [UNLIMITED; 3] && written(&keeper).is_empty());
+        poll_until("what was there before", || holder.sizes() == [UNLIMITED; 3] && written(&keeper).is_empty());
         core.reload(policy(POLICY)).unwrap();
         held(&mut core, bytes);
         core.undo().unwrap();
@@ -148,13 +147,13 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         let mut core = start(&keeper, POLICY, vec![there]);
         held(&mut core, bytes);
         drop(holder);
-        until("the end of the tap", || links::look(&mut bed.netlink, "t1").unwrap().is_none());
+        poll_until("the end of the tap", || links::look(&mut bed.netlink, "t1").unwrap().is_none());
         holder = plugged(1);
         assert_eq!(holder.sizes(), [UNLIMITED]);
         let there = found(&mut bed, &[holder.child.id()]);
         core.see(vec![there.clone()]).unwrap();
         held(&mut core, bytes);
-        until("one entry", || written(&keeper).len() == 1);
+        poll_until("one entry", || written(&keeper).len() == 1);
         assert_eq!(holder.sizes(), [bytes]);
 
         // The guard goes, and leaves it; the next one has another limit, and knows what was there before both.
@@ -167,7 +166,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         core.leave();
         // One whose policy has no such guest puts it back.
         let core = start(&keeper, &POLICY.replace("t1", "t9"), vec![there.clone()]);
-        until("what was there before", || holder.sizes() == [UNLIMITED] && written(&keeper).is_empty());
+        poll_until("what was there before", || holder.sizes() == [UNLIMITED] && written(&keeper).is_empty());
         core.leave();
         let mut core = start(&keeper, POLICY, vec![there.clone()]);
         held(&mut core, bytes);
@@ -181,7 +180,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         held(&mut core, bytes);
         let device = links::find(&mut bed.netlink, "t1").unwrap();
         tap::hold(&tap::plan(&device, holder.process(), 77_000).unwrap()).unwrap();
-        until("that it is another's", || status(&mut core).reason.contains("77000 bytes"));
+        poll_until("it is another's", || status(&mut core).reason.contains("77000 bytes"));
         assert_eq!(status(&mut core).waits, Waits::Queued);
         core.reconcile().unwrap();
         core.undo().unwrap();

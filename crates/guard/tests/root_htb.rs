@@ -4,10 +4,11 @@
 
 use std::fs;
 
-use crate::common::{apart, leaf, run, three, tree, tried, uplink};
+use crate::common::{leaf, three, tree, uplink};
 use vmio_guard::planes::linux::htb::{self, Numbers, Queue, Root, Step, Tree, Undone, classid};
 use vmio_guard::planes::linux::{Device, Error, Netlink};
 use vmio_model::policy::program::{Framing, Hierarchy};
+use vmio_testbed::net::{apart, run, tried};
 
 fn put(netlink: &mut Netlink, device: &Device, hierarchy: &Hierarchy) -> Vec<Step> {
     htb::put(netlink, device, &tree(hierarchy), false).unwrap().steps

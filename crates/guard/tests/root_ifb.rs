@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use crate::common::{apart, run, three, tree};
+use crate::common::{three, tree};
 use vmio_guard::planes::linux::{Error, Netlink, htb, ifb, links};
+use vmio_testbed::net::{apart, run};
 
 #[test]
 #[ignore = "root"]

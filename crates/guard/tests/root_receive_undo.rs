@@ -4,17 +4,15 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::ProgramAttachType;
-use libbpf_rs::query::{LinkInfo, LinkInfoIter, LinkTypeInfo};
-
 use crate::common::bed::{Bed, bed};
-use crate::common::{apart, run};
+use crate::common::state::{Hook, links_at};
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
 use vmio_guard::core::Core;
 use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::classifier::{Classifier, Leave, Receive, Way};
 use vmio_guard::planes::linux::{Linux, htb, ifb, links};
+use vmio_testbed::net::{apart, run};
 
 /// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
 fn put_back_and_off_again(theirs: bool) {
@@ -75,14 +73,10 @@ fn what_somebody_takes_off_of_receiving_is_put_back_behind_filters_of_others() {
 /// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false` where there
 /// is no such link, as before Linux 6.6.
 pub fn detach_program(bed: &Bed) -> bool {
-    let at_uplink = |info: &LinkInfo| {
-        matches!(&info.info, LinkTypeInfo::Tcx(t) if t.ifindex == bed.uplink.index
-            && matches!(t.attach_type, ProgramAttachType::TcxIngress))
-    };
-    let Some(link) = LinkInfoIter::default().find(at_uplink) else { return false };
+    let Some(link) = links_at(&bed.uplink, Hook::Ingress).into_iter().next() else { return false };
     // SAFETY: numbers go in, and the descriptor that comes out is this function's own.
     unsafe {
-        let fd = OwnedFd::from_raw_fd(libbpf_sys::bpf_link_get_fd_by_id(link.id));
+        let fd = OwnedFd::from_raw_fd(libbpf_sys::bpf_link_get_fd_by_id(link));
         assert_eq!(libbpf_sys::bpf_link_detach(fd.as_raw_fd()), 0);
     }
     true

@@ -1,6 +1,6 @@
 //! Guests that must be held behind their own interfaces: they share on an IFB, and the host meets them at the uplink.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::bed::{Bed, SINK, bed, send};
 use crate::common::holder::Holder;
+use crate::common::nic;
 use crate::common::state::State;
-use crate::common::{apart, apart_with_bpffs, nic, run, until};
 use crate::root_plane::{counts, interfaces, policy, shares, tx};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
@@ -19,6 +19,8 @@ use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::counters::{self, Counts};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
 use vmio_model::holding::{Queue, Waits, Way};
+use vmio_testbed::net::{apart, apart_with_bpffs, run};
+use vmio_testbed::{poll_until, skip};
 
 const PERIOD: Duration = Duration::from_millis(10);
 
@@ -99,7 +101,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
         let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
-        until("a first packet", || {
+        poll_until("a first packet", || {
             bed.tenants[0].namespace.inside(|| send(1));
             counts(&mut core)[1].passed_bytes > 0
         });
@@ -122,7 +124,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         assert_eq!(core.reconcile().unwrap(), 0);
         let passed = counts(&mut core)[1].passed_bytes;
         bed.tenants[0].namespace.inside(|| send(10));
-        until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
+        poll_until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
         // The firewall is switched off: the uplink does. And on again.
         core.see(interfaces(&bed)).unwrap();
         assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
@@ -131,7 +133,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         let all = counters::read(&mut bed.netlink, &uplink).unwrap();
         assert!(all.contains_key(&16) && !all.contains_key(&GUESTS_NUMBER), "{all:?}");
         bed.tenants[0].namespace.inside(|| send(10));
-        until("packets in their class at the uplink", || counts(&mut core)[1].passed_bytes > 0);
+        poll_until("packets in their class at the uplink", || counts(&mut core)[1].passed_bytes > 0);
         core.see(there).unwrap();
         assert!(ifb::find(&mut bed.netlink, &ifb).unwrap().is_some());
         core.undo().unwrap();
@@ -156,12 +158,16 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
         let there = behind_a_firewall(vec![there]);
         let mut core = start(POLICY, there.clone());
         let held = |core: &mut Core<Linux>| {
-            until("a tap held", || core.status().unwrap()[0].members[1].held.as_ref().unwrap().waits == Waits::Held);
+            poll_until("a tap held", || {
+                core.status().unwrap()[0].members[1].held.as_ref().unwrap().waits == Waits::Held
+            });
         };
         let mut flooded = |core: &mut Core<Linux>| {
-            until("an empty queue", || counts(core)[1].waiting_bytes == 0);
+            poll_until("an empty queue", || counts(core)[1].waiting_bytes == 0);
             let before = counts(core)[1];
-            let flood = holder.flood_ip(Duration::from_millis(600), || core.tick(PERIOD).unwrap());
+            let core_of = std::cell::RefCell::new(&mut *core);
+            let was_dropped = || counts(&mut core_of.borrow_mut())[1].dropped_packets > before.dropped_packets;
+            let flood = holder.flood("flood-ip", was_dropped, || core_of.borrow_mut().tick(PERIOD).unwrap());
             let after = counts(core)[1];
             assert!(after.passed_bytes > before.passed_bytes && flood.written > 0);
             (after.dropped_packets - before.dropped_packets, flood.again)
@@ -178,7 +184,7 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
             let (dropped, again) = flooded(&mut core);
             assert!(dropped > 0 && again == 0, "{dropped} dropped, told to wait {again} times");
         } else {
-            println!("skipped: this kernel has no firewall for bridges to compare with");
+            skip("this kernel has no firewall for bridges to compare with");
         }
         core.undo().unwrap();
     });
@@ -204,7 +210,7 @@ fn outlives(pinned: bool) {
         let mut core = open();
         let passed = |core: &mut Core<Linux>, bed: &Bed| {
             let before = counts(core)[1].passed_bytes;
-            until("packets through the IFB", || {
+            poll_until("packets through the IFB", || {
                 bed.tenants[0].namespace.inside(|| send(1));
                 counts(core)[1].passed_bytes > before
             });
@@ -213,7 +219,7 @@ fn outlives(pinned: bool) {
         drop(core);
         // Nobody is there, and it goes on.
         let (through, _) = at_uplink(&mut bed);
-        until("packets at the uplink", || {
+        poll_until("packets at the uplink", || {
             bed.tenants[0].namespace.inside(|| send(1));
             at_uplink(&mut bed).0 > through
         });
@@ -260,7 +266,7 @@ fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
         let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<_>>();
         let before = (passed(&mut core), at_uplink(&mut bed));
         bed.tenants[0].namespace.run(&["ip addr add fd00::101/64 dev g0 nodad"]);
-        until("a datagram by IPv6", || {
+        poll_until("a datagram by IPv6", || {
             bed.tenants[0].namespace.inside(|| {
                 // Before the link is up it cannot be sent.
                 let _ = UdpSocket::bind("[::]:0").unwrap().send_to(&[7; 400], ("fd00::9", 9));
@@ -272,7 +278,7 @@ fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
         // ARP, asked for an address that nobody has.
         let (count, _) = at_uplink(&mut bed);
         bed.tenants[1].namespace.run(&["ip neigh flush dev g0"]);
-        until("a question by ARP", || {
+        poll_until("a question by ARP", || {
             bed.tenants[1].namespace.inside(|| {
                 let _ = UdpSocket::bind("0.0.0.0:0").unwrap().send_to(&[7; 40], ("10.9.0.77", 9));
             });
@@ -284,7 +290,7 @@ fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
         let heard = bed.tenants[1].namespace.inside(|| UdpSocket::bind(("10.9.0.102", 9)).unwrap());
         heard.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let (mine, (uplinks, _)) = (passed(&mut core)[1], at_uplink(&mut bed));
-        until("a datagram to a neighbour", || {
+        poll_until("a datagram to a neighbour", || {
             bed.tenants[0].namespace.inside(|| {
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 for _ in 0..20 {
@@ -297,7 +303,7 @@ fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
         assert!(at_uplink(&mut bed).0 < uplinks + 10, "and is not seen at the uplink");
         // Who is in no policy is not led, and is `default` at the uplink.
         let (_, before) = at_uplink(&mut bed);
-        until("a stranger's packets", || {
+        poll_until("a stranger's packets", || {
             bed.tenants[2].namespace.inside(|| send(10));
             at_uplink(&mut bed).1 >= before + 10
         });
@@ -310,7 +316,7 @@ fn grew(netlink: &mut Netlink, at: &Device, what: impl Fn()) -> Vec<u16> {
     let before = counters::read(netlink, at).unwrap();
     let more = |number: &u16, counts: &Counts| counts.packets >= before[number].packets + 10;
     let mut after = before.clone();
-    until("packets at the uplink", || {
+    poll_until("packets at the uplink", || {
         what();
         after = counters::read(netlink, at).unwrap();
         after.iter().any(|(number, counts)| more(number, counts))

@@ -9,7 +9,6 @@ use std::thread;
 
 use crate::common::bed::{Bed, SINK, bed, plug, send};
 use crate::common::state::{State, pins, programs};
-use crate::common::{apart_with_bpffs, run, tried, until};
 use crate::root_classifier::kernels_way;
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, only, received_by, tenants};
@@ -18,6 +17,8 @@ use vmio_guard::keep::Keeper;
 use vmio_guard::planes::linux::classifier::Way;
 use vmio_guard::planes::linux::{Linux, Netlink, counters, htb, links};
 use vmio_guard::planes::{Options, Plane};
+use vmio_testbed::net::{apart_with_bpffs, run, tried};
+use vmio_testbed::poll_until;
 
 /// One whose ledger is there, as a daemon has it.
 pub fn kept(ledger: &Path) -> Linux {
@@ -50,7 +51,7 @@ fn classified(bed: &mut Bed) {
     let uplink = bed.uplink.clone();
     let passed = |netlink: &mut Netlink| counters::read(netlink, &uplink).unwrap()[&16].packets;
     let before = passed(&mut bed.netlink);
-    until("packets in their class", || {
+    poll_until("packets in their class", || {
         bed.tenants[0].namespace.inside(|| send(10));
         passed(&mut bed.netlink) >= before + 10
     });
@@ -72,10 +73,10 @@ fn without_a_gap(bed: &mut Bed, tenant: usize, take: impl FnOnce(&Bed) -> Core<L
                 }
             });
         });
-        until("packets", || passed(number) > own + 100);
+        poll_until("packets", || passed(number) > own + 100);
         let taken = take(bed);
         let after = passed(number);
-        until("packets afterwards", || passed(number) > after + 100);
+        poll_until("packets afterwards", || passed(number) > after + 100);
         enough.store(true, Ordering::Relaxed);
         taken
     });
@@ -194,7 +195,7 @@ fn interfaces_that_changed_meanwhile_are_told_apart() {
             run(&[&format!("ip link add x2 index {index} type veth peer name y2"), "tc qdisc add dev x2 clsact"]);
             let mut undo = kept(ledger.path());
             undo.undo().unwrap();
-            assert_eq!(programs(bed.uplink.index), 0);
+            assert_eq!(programs(&bed.uplink), 0);
             assert!(tried("tc qdisc show dev x2").1.contains("clsact"), "another's stays");
             assert!(!tried("tc qdisc show dev t9").1.contains("clsact"));
             run(&["ip link del x2", "ip link set u9 down", "ip link set u9 name u0", "ip link set u0 up"]);

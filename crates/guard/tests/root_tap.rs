@@ -3,22 +3,23 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_types)]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::{self, Flood, Holder};
-use crate::common::{Namespace, apart, leaf, run, three, tree, until};
+use crate::common::{leaf, three, tree};
 use vmio_guard::planes::linux::tap::{self, Held, Process, UNLIMITED, Undone};
 use vmio_guard::planes::linux::{Device, Netlink, counters, htb, links};
 use vmio_model::holding::send_buffer_bytes;
 use vmio_model::policy::program::Hierarchy;
 use vmio_node::linux::process;
 use vmio_node::{Local, errand};
+use vmio_testbed::net::{Namespace, apart, run};
+use vmio_testbed::poll_until;
+use vmio_testbed::process::Companion;
 
 const MBIT: u64 = 20;
 const DEFAULT: u16 = 2;
-const LONG: Duration = Duration::from_millis(600);
 /// What the kernel may charge beyond the limit: one packet with its own data.
 const ONE_MORE: u32 = 4096;
 
@@ -56,17 +57,18 @@ fn held_bed(queues: usize) -> (Bed, Holder, Device) {
 }
 
 /// What a flood came to, with packets dropped at the uplink and the most bytes that waited there.
-fn flooded(bed: &mut Bed, holder: &mut Holder) -> (Flood, u32, u32) {
+fn flooded(bed: &Bed, holder: &mut Holder) -> (Flood, u32, u32) {
     let uplink = bed.uplink.clone();
-    let mut counts = || counters::read(&mut bed.netlink, &uplink).unwrap()[&DEFAULT];
-    until("an empty queue", || counts().waiting_packets == 0);
+    let counts = || counters::read(&mut Netlink::open().unwrap(), &uplink).unwrap()[&DEFAULT];
+    poll_until("an empty queue", || counts().waiting_packets == 0);
     let dropped = counts().dropped_packets;
     let mut most = 0;
-    let flood = holder.flood(LONG, || most = most.max(counts().waiting_bytes));
+    let flood =
+        holder.flood("flood", || counts().dropped_packets > dropped, || most = most.max(counts().waiting_bytes));
     (flood, counts().dropped_packets - dropped, most)
 }
 
-fn kept(bed: &mut Bed, holder: &mut Holder, queues: u32, bytes: u32) {
+fn kept(bed: &Bed, holder: &mut Holder, queues: u32, bytes: u32) {
     let (flood, dropped, most) = flooded(bed, holder);
     assert_eq!(dropped, 0, "of {} packets", flood.written);
     assert!(flood.again > 0 && flood.written > 0);
@@ -77,8 +79,8 @@ fn kept(bed: &mut Bed, holder: &mut Holder, queues: u32, bytes: u32) {
 #[ignore = "root"]
 fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped() {
     apart(|| {
-        let (mut bed, mut holder, device) = held_bed(1);
-        let (flood, dropped, _) = flooded(&mut bed, &mut holder);
+        let (bed, mut holder, device) = held_bed(1);
+        let (flood, dropped, _) = flooded(&bed, &mut holder);
         assert!(dropped > 0 && flood.again == 0, "{dropped} of {} packets dropped", flood.written);
 
         let process = tap::find(&device, &[std::process::id(), holder.child.id()]).unwrap().unwrap();
@@ -93,7 +95,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
             assert!(tap::in_force(&held).unwrap());
             assert_eq!(holder.sizes(), [bytes]);
         }
-        kept(&mut bed, &mut holder, 1, bytes);
+        kept(&bed, &mut holder, 1, bytes);
 
         // A wider one keeps what was there before; renamed, it is the same tap.
         let wider = held.resized(2 * bytes).unwrap();
@@ -104,7 +106,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
         assert_eq!(tap::undo(&wider.resized(3 * bytes).unwrap()).unwrap(), Undone::Restored);
         assert_eq!(holder.sizes(), [UNLIMITED]);
         assert_eq!(tap::undo(&wider).unwrap(), Undone::Restored);
-        let (_, dropped, _) = flooded(&mut bed, &mut holder);
+        let (_, dropped, _) = flooded(&bed, &mut holder);
         assert!(dropped > 0);
 
         // What somebody else has set since is neither taken off nor written over.
@@ -120,8 +122,8 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
 #[ignore = "root"]
 fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() {
     apart(|| {
-        let (mut bed, mut holder, device) = held_bed(2);
-        let (_, dropped, _) = flooded(&mut bed, &mut holder);
+        let (bed, mut holder, device) = held_bed(2);
+        let (_, dropped, _) = flooded(&bed, &mut holder);
         assert!(dropped > 0);
         let bytes = send_buffer_bytes(MBIT * 1_000_000);
         let held = tap::plan(&device, holder.process(), bytes).unwrap();
@@ -134,7 +136,7 @@ fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() 
         assert!(!tap::in_force(&held).unwrap());
         tap::hold(&held).unwrap();
         assert_eq!(holder.sizes(), [bytes; 2]);
-        kept(&mut bed, &mut holder, 2, bytes);
+        kept(&bed, &mut holder, 2, bytes);
 
         holder.tell("open");
         assert_eq!(holder.sizes(), [bytes, bytes, UNLIMITED]);
@@ -198,7 +200,7 @@ fn who_does_not_hold_this_very_tap_is_refused() {
         // Ended, and waiting to be reaped; then reaped.
         let process = one.process();
         one.child.kill().unwrap();
-        until("its end", || tap::plan(&device, process, 25_000).unwrap_err().to_string().contains("has ended"));
+        poll_until("its end", || tap::plan(&device, process, 25_000).unwrap_err().to_string().contains("has ended"));
         refused(&device, process, "has ended");
         one.child.wait().unwrap();
         refused(&device, process, "has ended");
@@ -224,13 +226,6 @@ fn among_thousands_of_descriptors_it_is_found() {
 #[test]
 #[ignore = "root"]
 fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
-    struct Qemu(Child);
-    impl Drop for Qemu {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
     apart(|| {
         let netdev = "tap,id=n,ifname=t1,script=no,downscript=no,queues=2";
         // The guest stands still before its first instruction.
@@ -240,14 +235,14 @@ fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn();
-        let mut qemu = Qemu(qemu.unwrap());
+        let mut qemu = Companion(qemu.unwrap());
         // It answers when its devices are there: only then it has switched the second queue off.
         let said = BufReader::new(qemu.0.stdout.take().unwrap()).lines();
         writeln!(qemu.0.stdin.as_mut().unwrap(), "{{\"execute\":\"qmp_capabilities\"}}").unwrap();
         assert!(said.map_while(Result::ok).any(|line| line.contains("return")));
         let mut netlink = Netlink::open().unwrap();
         let device = links::find(&mut netlink, "t1").unwrap();
-        let process = tap::find(&device, &[qemu.0.id()]).unwrap().unwrap();
+        let process = tap::find(&device, &[qemu.pid()]).unwrap().unwrap();
         let held = tap::plan(&device, process, 25_000).unwrap();
         assert_eq!(held.before_bytes, UNLIMITED);
         tap::hold(&held).unwrap();

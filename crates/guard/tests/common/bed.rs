@@ -1,11 +1,10 @@
 //! Tenants in namespaces of their own on a bridge with an uplink to a sink, as guests on a host are.
 
 use std::net::UdpSocket;
-use std::time::{Duration, Instant};
 
 use vmio_guard::planes::linux::{Device, Netlink, links};
-
-use super::{Namespace, run, until};
+use vmio_testbed::net::{Namespace, run};
+use vmio_testbed::poll_until;
 
 pub const SINK: &str = "10.9.0.9";
 const SINK_MAC: &str = "02:00:00:00:00:09";
@@ -69,26 +68,10 @@ pub fn plug(i: u8, namespace: &Namespace, more: &str) -> String {
 
 /// Sends so many datagrams to the sink, in the thread's namespace.
 pub fn send(packets: usize) {
-    send_sized(packets, 400);
-}
-
-/// As [`send`], each of so many bytes.
-pub fn send_sized(packets: usize, bytes: usize) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     for _ in 0..packets {
         // What the sink says of a port without a program is no matter.
-        let _ = socket.send_to(&vec![7; bytes], (SINK, 9));
-    }
-}
-
-/// Sends what it can until then, in the thread's namespace.
-pub fn flood(end: Instant) {
-    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    socket.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-    // The queue stays full though this thread may wait for its turn for a while (the kernel doubles it).
-    rustix::net::sockopt::set_socket_send_buffer_size_force(&socket, 1 << 20).unwrap();
-    while Instant::now() < end {
-        let _ = socket.send_to(&[7; 1400], (SINK, 9));
+        let _ = socket.send_to(&[7; 400], (SINK, 9));
     }
 }
 
@@ -101,8 +84,16 @@ pub fn ready(bed: &mut Bed, class: u16) {
         all.get(&class).map_or(0, |c| c.packets)
     };
     let before = packets();
-    until("a first packet", || {
+    poll_until("a first packet", || {
         namespace.inside(|| send(1));
         packets() > before
     });
+}
+
+/// Frames and bytes that came over the uplink, as the wire has them.
+pub fn carried(bed: &Bed) -> (u64, u64) {
+    let text = bed.sink.inside(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("u1:")).unwrap();
+    let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    (numbers[1], numbers[0])
 }

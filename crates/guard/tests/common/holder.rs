@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vmio_guard::planes::linux::tap::Process;
+use vmio_testbed::poll_until;
 
 const WHICH: &str = "VMIO_TEST_TAP";
 const MARK: &str = "holder: ";
@@ -20,6 +21,8 @@ const MULTI_QUEUE: u16 = 0x0100;
 const ATTACH: u16 = 0x0200;
 const DETACH: u16 = 0x0400;
 
+/// Of a flood.
+const ROUND: Duration = Duration::from_millis(150);
 /// What a flood came to.
 pub struct Flood {
     pub written: u64,
@@ -78,26 +81,28 @@ impl Holder {
         self.tell("sizes").split(' ').map(|size| size.parse().unwrap()).collect()
     }
 
-    /// Writes for so long what the queues take, and meanwhile does this again and again.
-    pub fn flood(&mut self, long: Duration, meanwhile: impl FnMut()) -> Flood {
-        self.flood_of("flood", long, meanwhile)
-    }
-
-    /// As [`Holder::flood`], of IPv4, which a firewall on a bridge takes off the tap's account.
-    pub fn flood_ip(&mut self, long: Duration, meanwhile: impl FnMut()) -> Flood {
-        self.flood_of("flood-ip", long, meanwhile)
-    }
-
-    fn flood_of(&mut self, word: &str, long: Duration, mut meanwhile: impl FnMut()) -> Flood {
-        self.ask(&format!("{word} {}", long.as_millis()));
-        let end = Instant::now() + long;
-        while Instant::now() < end {
-            meanwhile();
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let said = self.answer();
-        let (written, again) = said.split_once(' ').unwrap();
-        Flood { written: written.parse().unwrap(), again: again.parse().unwrap() }
+    /// Writes what the queues take, and meanwhile does this again and again: until it has had too much, which then `was_dropped`
+    /// or for which there was no room, and for as long as a round once more.
+    pub fn flood(&mut self, word: &str, mut was_dropped: impl FnMut() -> bool, mut meanwhile: impl FnMut()) -> Flood {
+        let mut all = Flood { written: 0, again: 0 };
+        let mut round = |all: &mut Flood| {
+            self.ask(&format!("{word} {}", ROUND.as_millis()));
+            let end = Instant::now() + ROUND;
+            while Instant::now() < end {
+                meanwhile();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let said = self.answer();
+            let (written, again) = said.split_once(' ').unwrap();
+            all.written += written.parse::<u64>().unwrap();
+            all.again += again.parse::<u64>().unwrap();
+        };
+        poll_until("a flood for which there is no room", || {
+            round(&mut all);
+            all.again > 0 || was_dropped()
+        });
+        round(&mut all);
+        all
     }
 }
 
@@ -176,7 +181,7 @@ fn strange() -> Vec<u8> {
     frame
 }
 
-/// To the sink by IPv4 (RFC 791), of protocol 253, which is for experiments (RFC 3692).
+/// To the sink by IPv4, which a firewall on a bridge takes off the tap's account (RFC 791), of protocol 253, which is for experiments (RFC 3692).
 fn ip() -> Vec<u8> {
     let mut frame = strange();
     frame[12..14].copy_from_slice(&[0x08, 0x00]);

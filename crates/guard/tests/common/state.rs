@@ -1,11 +1,14 @@
 //! All that vmio may have left in a network namespace, as the kernel tells it.
 
-use vmio_guard::planes::linux::{Netlink, htb, links};
-
-use super::tried;
+use vmio_guard::planes::linux::{Device, Netlink, htb, links};
+use vmio_testbed::net::tried;
 
 /// Where TCX programs hang (BPF_TCX_INGRESS and BPF_TCX_EGRESS of bpf.h).
-const TCX: [u32; 2] = [46, 47];
+#[derive(Clone, Copy)]
+pub enum Hook {
+    Ingress = 46,
+    Egress = 47,
+}
 
 /// What is to be the same before and after.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl State {
         };
         for device in all.iter().map(|l| &l.device) {
             state.qdiscs.extend(htb::settings(&mut netlink, device).unwrap());
-            state.programs += programs(device.index);
+            state.programs += programs(device);
             for hook in ["ingress", "egress"] {
                 let said = tried(&format!("tc filter show dev {device} {hook}")).1;
                 state.filters.extend(said.lines().map(|line| format!("{device} {hook} {line}")));
@@ -46,19 +49,27 @@ impl State {
     }
 }
 
-/// Programs attached by TCX at an interface.
-pub fn programs(index: u32) -> usize {
-    let count = |hook| {
-        let mut options = libbpf_sys::bpf_prog_query_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
-            ..Default::default()
-        };
-        // SAFETY: the options outlive the call, and it is asked for no list.
-        let done = unsafe { libbpf_sys::bpf_prog_query_opts(index as i32, hook, &raw mut options) };
-        // SAFETY: numbers all, whichever the kernel filled.
-        if done == 0 { unsafe { options.__bindgen_anon_1.prog_cnt as usize } } else { 0 }
+/// Programs attached by TCX at an interface of the thread's namespace.
+pub fn programs(device: &Device) -> usize {
+    [Hook::Ingress, Hook::Egress].into_iter().map(|hook| links_at(device, hook).len()).sum()
+}
+
+/// Numbers of the links there, in the thread's namespace: an interface of another has the same index.
+pub fn links_at(device: &Device, hook: Hook) -> Vec<u32> {
+    let mut links = [0u32; 64];
+    let mut programs = [0u32; 64];
+    let mut options = libbpf_sys::bpf_prog_query_opts {
+        sz: size_of::<libbpf_sys::bpf_prog_query_opts>() as _,
+        prog_ids: programs.as_mut_ptr(),
+        link_ids: links.as_mut_ptr(),
+        ..Default::default()
     };
-    TCX.into_iter().map(count).sum()
+    options.__bindgen_anon_1.prog_cnt = links.len() as u32;
+    // SAFETY: the options and both lists, of as many numbers as told, outlive the call.
+    let done = unsafe { libbpf_sys::bpf_prog_query_opts(device.index as i32, hook as u32, &raw mut options) };
+    // SAFETY: numbers all, whichever the kernel filled.
+    let count = if done == 0 { unsafe { options.__bindgen_anon_1.prog_cnt as usize } } else { 0 };
+    links[..count].to_vec()
 }
 
 /// Paths below the place of pins.
