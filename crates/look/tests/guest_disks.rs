@@ -20,6 +20,7 @@ use vmio_look::Look;
 use vmio_look::scan::scan;
 use vmio_model::facts::Guest;
 use vmio_node::Local;
+use vmio_testbed::scratch;
 
 /// A stand-in for a guest a disk, each named `PREFIX-N`; all have the image `below` open, too.
 fn stand_ins(prefix: &str, disks: &[(String, &str)], below: &Path) -> Vec<StandIn> {
@@ -52,7 +53,7 @@ fn of(prefix: &str, mut guests: Vec<Guest>) -> Vec<Guest> {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn real_chains_holes_and_cached_pages_are_read() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = scratch();
     let at = |name: &str| dir.path().join(name);
     create(&at("base"), None);
     create(&at("top"), Some(&at("base")));
@@ -89,7 +90,7 @@ fn real_chains_holes_and_cached_pages_are_read() {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn each_of_two_hundred_guests_takes_what_each_of_fifty_takes() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = scratch();
     let base = dir.path().join("base");
     create(&base, None);
     let disk = |i: usize| {

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use vmio_look::Look;
@@ -15,6 +15,7 @@ use vmio_look::kinds;
 use vmio_model::facts::{Guest, Nic};
 use vmio_model::rules::{Finding, change, findings};
 use vmio_node::Local;
+use vmio_testbed::poll_for;
 
 /// A QEMU of the test's own, ended with it.
 struct Qemu {
@@ -49,11 +50,11 @@ impl Qemu {
     }
 
     fn until(&mut self, what: &str, mut there: impl FnMut(&mut Self) -> bool) {
-        let start = Instant::now();
-        while !there(self) {
-            assert!(start.elapsed() < Duration::from_secs(180), "no {what}: {:#?}", self.found(true));
-            std::thread::sleep(Duration::from_millis(400));
-        }
+        poll_for(what, || {
+            // A monitor that is asked again and again has no time for its work.
+            std::thread::sleep(Duration::from_millis(100));
+            if there(self) { Ok(()) } else { Err(Box::new(self.found(true))) }
+        });
     }
 
     /// The guest by its command line, or also by what its monitor says.

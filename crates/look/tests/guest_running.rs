@@ -13,7 +13,7 @@ mod stand_in;
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use stand_in::StandIn;
 use vmio_look::Look;
@@ -22,6 +22,7 @@ use vmio_look::scan::scan;
 use vmio_model::facts::Guest;
 use vmio_model::result::Accel;
 use vmio_node::Local;
+use vmio_testbed::{poll_until, scratch};
 
 /// A process that ends with the test.
 struct Qemu(Child);
@@ -47,16 +48,14 @@ fn start(dir: &Path, name: &str, prepare: &str, args: &[&str]) -> Qemu {
         .spawn()
         .unwrap();
     let mut qemu = Qemu(child);
-    let limit = Instant::now() + Duration::from_secs(30);
     let named =
         |tid: &std::fs::DirEntry| std::fs::read_to_string(tid.path().join("comm")).is_ok_and(|c| c.starts_with("CPU "));
     let task = format!("/proc/{}/task", qemu.0.id());
     let vcpus = args.iter().skip_while(|a| **a != "-smp").nth(1).map_or(1, |n| n.parse().unwrap());
-    while !(pidfile.exists() && std::fs::read_dir(&task).unwrap().flatten().filter(named).count() == vcpus) {
+    poll_until(&format!("QEMU of {name} comes up"), || {
         assert!(qemu.0.try_wait().unwrap().is_none(), "QEMU of {name} did not start");
-        assert!(Instant::now() < limit, "QEMU of {name} does not come up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        pidfile.exists() && std::fs::read_dir(&task).unwrap().flatten().filter(named).count() == vcpus
+    });
     qemu
 }
 
@@ -67,7 +66,7 @@ fn of(guests: &[Guest], pid: u32) -> &Guest {
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn real_guests_are_read_as_they_were_started() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = scratch();
     let image = |name: &str| {
         let path = dir.path().join(name);
         File::create(&path).unwrap().set_len(1 << 20).unwrap();
@@ -181,7 +180,7 @@ fn real_guests_are_read_as_they_were_started() {
 #[allow(clippy::print_stdout)]
 fn two_hundred_guests_are_read_with_what_each_of_fifty_takes() {
     const GUESTS: usize = 200;
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = scratch();
     let line = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/cmdlines/libvirt-9-q35.txt");
     let line = std::fs::read_to_string(line).unwrap();
     let one = dir.path().join("one.qcow2").display().to_string();

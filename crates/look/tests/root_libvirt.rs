@@ -6,18 +6,15 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use common::must_be_root;
 use vmio_look::{Look, scan};
 use vmio_model::facts::{Overridden, PlacedThread, Setting};
 use vmio_model::result::Accel;
 use vmio_model::rules;
 use vmio_node::{Exec, Local, Node};
+use vmio_testbed::{must_be_root, poll_until};
 
 /// Said to the test's own child, which is in the namespaces.
 const INSIDE: &str = "VMIO_TEST_IN_NAMESPACES";
@@ -113,11 +110,10 @@ fn inside() {
     assert_eq!(look(false).guests, [], "no other guest is in these namespaces");
 
     let mut daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
-    let start = Instant::now();
-    while !Path::new("/run/libvirt/libvirt-sock").exists() {
-        assert!(start.elapsed() < Duration::from_secs(15) && daemon.try_wait().unwrap().is_none(), "{}", log());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    poll_until("libvirtd's socket", || {
+        assert!(daemon.try_wait().unwrap().is_none(), "{}", log());
+        Path::new("/run/libvirt/libvirt-sock").exists()
+    });
     let virsh = |args: &[&str]| run("virsh", &[&["--quiet", "--connect", "qemu:///system"], args].concat());
     placeholders_are_refused();
     let domain = "/etc/libvirt/domain.xml";

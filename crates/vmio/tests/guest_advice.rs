@@ -225,7 +225,7 @@ fn scan(guests: &[Guest]) -> Value {
     let mut seen = look(&[]);
     for guest in guests.iter().filter(|guest| late(&seen, guest)).collect::<Vec<&Guest>>() {
         let mut one = Value::Null;
-        bed::wait("a monitor", || {
+        vmio_testbed::poll_until("a monitor", || {
             one = look(&[&guest.name]);
             !late(&one, guest)
         });

@@ -49,28 +49,26 @@ impl Said {
         self.all(key).iter().map(rate).collect()
     }
 
-    /// Each guest's share, in one of these windows.
+    /// Each guest's share, in each of these windows: the uplink was full, and each guest had something to send at every look.
     fn near(&self, key: &str) {
-        let windows = self.rates(key);
-        println!("{key}: {windows:.2?} Mbit/s");
-        let near = |rates: &BTreeMap<String, f64>| {
-            let all: f64 = rates.values().sum();
+        for rates in self.rates(key) {
+            println!("{key}: {rates:.2?} Mbit/s");
             let near = |(who, share): &(&str, f64)| (rates.get(*who).unwrap_or(&0.0) / share - 1.0).abs() < NEAR;
-            all < 1.04 * CAPACITY && SHARES.iter().all(near)
-        };
-        let asked = || {
-            let said =
-                ["at-first", "at-last", "classes"].map(|key| self.0.get(key).map_or(String::new(), |s| s.join("\n")));
-            said.join("\n\n").replace('|', "\n")
-        };
-        assert!(windows.iter().any(near), "{windows:.3?} Mbit/s, where {SHARES:?} are their own\n{}", asked());
+            let all: f64 = rates.values().sum();
+            let asked = || {
+                let said = ["at-first", "at-last", "classes"]
+                    .map(|key| self.0.get(key).map_or(String::new(), |s| s.join("\n")));
+                said.join("\n\n").replace('|', "\n")
+            };
+            let good = all < 1.04 * CAPACITY && SHARES.iter().all(near);
+            assert!(good, "{rates:.3?} Mbit/s, where {SHARES:?} are their own\n{}", asked());
+        }
     }
 
     /// Without the guard more than the capacity arrives; with it each guest's share.
     fn shared(&self) {
-        // A switch may have had to learn first.
-        let unshaped: Vec<f64> = self.rates("unshaped").iter().map(|rates| rates.values().sum()).collect();
-        assert!(unshaped.iter().any(|all| *all > 1.4 * CAPACITY), "{unshaped:?} Mbit/s without the guard");
+        let unshaped: f64 = self.rates("unshaped")[0].values().sum();
+        assert!(unshaped > 1.4 * CAPACITY, "{unshaped:?} Mbit/s without the guard");
         self.near("window");
     }
 }
@@ -147,7 +145,7 @@ fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) -> S
 /// The host's clock has jumped ahead and back meanwhile: classes stand, shares are met, and nothing else is told.
 fn clock_jumps(said: &Said) {
     said.near("clock");
-    assert_eq!(said.all("clock-classes"), ["yes", "yes"]);
+    assert_eq!(said.all("clock-classes"), ["", ""], "what is another");
     let breaches = |status: &Value| members(status).iter().map(|m| m["breaches_total"].clone()).collect::<Vec<_>>();
     let before = said.status("at-last");
     for text in said.all("clock-status") {

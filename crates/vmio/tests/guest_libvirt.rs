@@ -5,7 +5,6 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -14,6 +13,7 @@ use vmio_node::reach::{Machine, Program};
 use vmio_node::{Exec, Local, Node, Process, Reader, Remote};
 use vmio_rig::image::Image;
 use vmio_rig::ours::AGENT;
+use vmio_testbed::{poll_for, poll_until, scratch};
 
 use crate::help::bed::Bed;
 use crate::help::schema::fits;
@@ -42,17 +42,6 @@ fn run(program: &str, args: &[&str]) -> String {
     output.out()
 }
 
-fn until<T>(what: &str, mut is: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(120);
-    loop {
-        if let Some(found) = is() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what}: not within 120 s");
-        sleep(Duration::from_millis(50));
-    }
-}
-
 /// The system's, or the one that scripts/root-tests has unpacked.
 fn guest_agent() -> PathBuf {
     let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qemu-ga/usr/sbin/qemu-ga");
@@ -77,8 +66,8 @@ impl Host {
         let conf = format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LOG}\"\n");
         fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
         let daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
-        until("libvirtd", || Path::new("/run/libvirt/libvirt-sock").exists().then_some(()));
-        let files = tempfile::Builder::new().prefix("libvirt").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        poll_until("libvirtd", || Path::new("/run/libvirt/libvirt-sock").exists());
+        let files = scratch();
         let image = Image::load_or_build(&Local::new(), &bed.state(), &|_| {}).unwrap();
         let at = |name: &str| files.path().join(name).display().to_string();
         fs::write(at("initrd"), image.initramfs(&[]).unwrap()).unwrap();
@@ -99,7 +88,7 @@ impl Host {
         for (name, channel, verb) in [("deaf", "", "create"), ("mute", CHANNEL, "create"), ("off", CHANNEL, "define")] {
             virsh(name, &OTHER.replace("{name}", name).replace("{channel}", channel), verb);
         }
-        let stream = until("the guest's port", || UnixStream::connect(at("port")).ok());
+        let stream = poll_for("the guest's port", || UnixStream::connect(at("port")));
         let halves = (Box::new(stream.try_clone().unwrap()) as Box<_>, Box::new(stream) as Box<_>);
         let inside = Remote::connect("inside", halves, Duration::from_secs(120)).unwrap();
         let put = |from: &str, to: &str| inside.put(Path::new(from), Path::new(to), Some(0o755)).unwrap();
@@ -123,9 +112,7 @@ impl Host {
         );
         self.agent = Some(self.inside.spawn(&Exec::new("/bin/sh").args(["-c", &script])).unwrap());
         let ping = ["--quiet", "qemu-agent-command", "shop", "{\"execute\":\"guest-ping\"}"];
-        until("the guest's agent", || {
-            Command::new("virsh").args(ping).output().unwrap().status.success().then_some(())
-        });
+        poll_until("the guest's agent", || Command::new("virsh").args(ping).output().unwrap().status.success());
     }
 
     fn open(&self) -> Machine {
@@ -191,8 +178,8 @@ const OTHER: &str = "<domain type='qemu'><name>{name}</name><memory unit='MiB'>3
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>{channel}<memballoon model='none'/></devices></domain>";
 
 /// A study of few and short cells.
-const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 192 }\n\
-    size = { target_mib = 384 }\n\
+const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 96 }\n\
+    size = { target_mib = 192 }\n\
     repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 0.5, max_minutes = 3.0, \
     max_gib_written = 20.0 }\n\
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
@@ -256,8 +243,8 @@ fn what_is_done_there_is_undone(host: &Host) {
     let kill = "for p in /proc/[0-9]*; do [ \"$p/exe\" -ef \"$0\" ] && kill -9 ${p#/proc/}; done; :";
     let shell = Exec::new("/bin/sh").args(["-c", kill, &place.display().to_string()]);
     assert!(host.inside.exec(&shell).unwrap().ok());
-    until("it is undone by another", || (!is_there() && host.left().is_empty()).then_some(()));
-    until("that is noticed here", || machine.node().clock_seconds().is_err().then_some(()));
+    poll_until("it is undone by another", || !is_there() && host.left().is_empty());
+    poll_until("that is noticed here", || machine.node().clock_seconds().is_err());
 }
 
 fn it_is_measured(host: &Host, bed: &Bed) {

@@ -11,21 +11,14 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use live::Running;
 use serde_json::Value;
+use vmio_testbed::{poll_for, poll_until, skip};
 
 /// Asks a guest's monitor, and leaves it.
 fn ask(socket: &Path, command: &str) -> Value {
-    let limit = Instant::now() + Duration::from_secs(60);
-    let mut stream = loop {
-        match UnixStream::connect(socket) {
-            Ok(stream) => break stream,
-            Err(e) if Instant::now() > limit => panic!("{e}"),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    };
+    let mut stream = poll_for("the guest's monitor", || UnixStream::connect(socket));
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     let mut answer = || loop {
         let line: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
@@ -87,16 +80,11 @@ fn rescue(format: &str, cache: &str, monitor: bool) {
     let change = finding["change"]["qemu"].as_str().unwrap();
     assert_eq!(change.contains("socat"), monitor, "{change}");
     if monitor && Command::new("socat").arg("-V").output().is_err() {
-        eprintln!("  SKIPPED: {short}: no socat here");
-        return;
+        return skip("no socat here");
     }
     let pasted = Command::new("bash").args(["-c", change]).output().unwrap();
     assert!(pasted.status.success(), "{change}\n{}", String::from_utf8_lossy(&pasted.stderr));
-    let limit = Instant::now() + Duration::from_secs(60);
-    while guest.0.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < limit, "{short}: QEMU does not end");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    poll_until("QEMU ends", || guest.0.try_wait().unwrap().is_some());
     let now = fs::metadata(&image).unwrap();
     assert_eq!((now.mode() & 0o7777, now.uid(), now.gid()), (0o640, 1234, 4321));
     if format == "qcow2" {
@@ -146,11 +134,7 @@ fn a_relative_image_is_found_where_qemu_was() {
     assert!(command.current_dir(dir.path()).status().unwrap().success());
     let daemon: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
     let opened = || fs::read_dir(format!("/proc/{}/fd", stays.pid())).unwrap().flatten();
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !opened().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == image)) {
-        assert!(Instant::now() < limit, "QEMU does not come up");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    poll_until("QEMU has its disk open", || opened().any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to == image)));
     let seen = live::scan(dir.path(), &[]);
     let disks = ["relative", "daemon"].map(|short| live::guest(&seen, short)["disks"][0].clone());
     let _ = Command::new("kill").arg(daemon.to_string()).status();

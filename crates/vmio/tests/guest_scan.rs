@@ -11,6 +11,7 @@ use std::process::Command;
 
 use live::Running;
 use vmio_model::rules::{Need, RULES};
+use vmio_testbed::poll_until;
 
 /// A fault: what a guest has in place of [`SOUND`].
 struct Fault {
@@ -276,9 +277,7 @@ impl Bed {
             let server =
                 Command::new("qemu-nbd").args(["-t", "-f", "raw", "-k"]).arg(&socket).arg(image).spawn().unwrap();
             self.servers.push(Running(server));
-            while !socket.exists() {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-            }
+            poll_until("the NBD server's socket", || socket.exists());
             format!("nbd+unix:///?socket={}", socket.display())
         });
         put(&mut text, "{loop}", &mut || {
@@ -327,11 +326,8 @@ fn delete(guest: &Running, image: &Path) {
         let flags = flags.lines().find_map(|l| l.strip_prefix("flags:"))?.trim().to_owned();
         Some(fs::read_link(fd.path()).ok()? == *image && flags.ends_with('2'))
     };
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap().flatten().any(|fd| written(fd) == Some(true)) {
-        assert!(std::time::Instant::now() < limit, "QEMU does not open {}", image.display());
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let descriptors = || fs::read_dir(format!("/proc/{}/fd", guest.pid())).unwrap().flatten();
+    poll_until("QEMU has its image open for writing", || descriptors().any(|fd| written(fd) == Some(true)));
     fs::remove_file(image).unwrap();
 }
 

@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use schema::fits;
 use serde_json::Value;
 use vmio_model::result::{Run, RunState, Sample};
+use vmio_testbed::poll_for;
 
 fn measure(bed: &Bed, more: &[&str]) -> Command {
     let mut command = bed.command(&["study", "run"]);
@@ -93,16 +94,15 @@ fn a_network_study_that_is_broken_off_leaves_nothing_and_goes_on() {
     assert!(!kept.is_empty());
     assert_eq!(own(), before);
     // What it had started goes with it, before anyone cleans up.
-    let until = Instant::now() + Duration::from_secs(20);
     let processes = || {
         let mut left = vmio_node::leftovers(&bed.state().join("journals"));
         left.retain(|what| what.starts_with("process "));
         left
     };
-    while !processes().is_empty() {
-        assert!(Instant::now() < until, "{:?}", processes());
-        sleep(Duration::from_millis(50));
-    }
+    poll_for("what it had started has ended", || match processes() {
+        left if left.is_empty() => Ok(()),
+        left => Err(left),
+    });
 
     let mut child = bed.spawn(&mut measure(&bed, &["--resume"]));
     assert!(bed.wait_for_samples(&mut child, kept.len() + 1));

@@ -17,6 +17,7 @@ mod root_guard_breach;
 mod root_guard_churn;
 mod root_guard_guests;
 mod root_hostile_place;
+mod root_loops;
 mod root_package;
 mod root_peer;
 mod root_places;

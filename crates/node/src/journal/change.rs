@@ -31,6 +31,10 @@ pub const TRACE_PREFIX: &str = "vmio-";
 /// How long something busy is tried again (a killed process lets go of things a little later).
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 
+/// The same for a loop device: the thread that measures has it open, and on a busy machine notices late that a signal has
+/// ended what it waits for.
+const OPEN_LIMIT: Duration = Duration::from_secs(15);
+
 /// How long a file server is waited for.
 const NETWORK_LIMIT: Duration = Duration::from_secs(15);
 
@@ -202,7 +206,7 @@ impl Change {
                 answering(&path, remove)?
             }
             Self::Volume(volume) => volume.undo(),
-            Self::Loop { backing, file } => loops::detach(backing, *file, BUSY_LIMIT),
+            Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
             Self::TraceInstance { path } => remove_trace_instance(path)

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
-use crate::Local;
 use crate::journal::held::Identity;
 use crate::linux::{block, device};
+use crate::{Local, machine};
 
 /// `LOOP_CLR_FD`: detach the file from a loop device.
 const LOOP_CLR_FD: rustix::ioctl::Opcode = 0x4C01;
 /// `LOOP_GET_STATUS64`.
 const LOOP_GET_STATUS64: rustix::ioctl::Opcode = 0x4C05;
+
+/// Time between two looks at a device that is in use.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A loop device in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub struct LoopDevice {
     pub device: PathBuf,
     /// File behind it as the kernel shows it, without the mark of a deleted file.
     pub backing: PathBuf,
+    /// Whether it has that mark.
+    pub deleted: bool,
 }
 
 /// Loop devices that have a file behind them, from `/sys/block/loop*/loop/backing_file`.
@@ -32,8 +37,9 @@ pub fn loop_devices() -> Vec<LoopDevice> {
     let names = block::whole(&local).unwrap_or_default().into_iter().filter(|n| n.starts_with("loop"));
     names
         .filter_map(|name| {
-            let backing = block::Device::whole(&local, &name).loop_file()?.path;
-            Some(LoopDevice { device: block::node_path(&name), backing })
+            let file = block::Device::whole(&local, &name).loop_file()?;
+            let deleted = file.shown != file.path;
+            Some(LoopDevice { device: block::node_path(&name), backing: file.path, deleted })
         })
         .collect()
 }
@@ -83,17 +89,31 @@ fn loop_file(device: &Path) -> Option<Identity> {
     Some(Identity { dev: info.device, ino: info.inode })
 }
 
+/// Whether a device lies over this file. The kernel shows the name that the file has now; where it was noted which file it
+/// is, that counts. The driver asks the storage of the file, and that of somebody else's may never answer: it is asked only
+/// of a device whose file may be the one by what this process sees.
+fn is_over(device: &LoopDevice, backing: &Path, made: Option<Identity>) -> bool {
+    let Some(made) = made else { return device.backing == backing };
+    let renamed = || {
+        let seen = machine::may_hang(&device.backing).is_none().then(|| rustix::fs::lstat(&device.backing));
+        seen.is_some_and(|seen| seen.map_or(device.deleted, |found| Identity::from_stat(&found) == made))
+    };
+    (device.backing == backing || renamed()) && loop_file(&device.device).is_some_and(|file| file == made)
+}
+
 /// Detaches a file from the loop devices over it; `busy` is how long a device in use is tried again.
 pub(crate) fn detach(backing: &Path, made: Option<Identity>, busy: Duration) -> Result<(), String> {
     let until = Instant::now() + busy;
-    // The kernel shows the name that the file has now; where it was noted which file it is, that counts.
-    let over = |device: &LoopDevice| match made {
-        Some(made) => loop_file(&device.device).is_some_and(|file| file == made),
-        None => device.backing == backing,
-    };
+    let mut asked = false;
     loop {
-        let Some(found) = loop_devices().into_iter().find(over) else { return Ok(()) };
+        let Some(found) = loop_devices().into_iter().find(|device| is_over(device, backing, made)) else {
+            return Ok(());
+        };
         let device = found.device.display();
+        // Not before what was asked for was looked at.
+        if asked && Instant::now() >= until {
+            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
+        }
         let file = match OpenOptions::new().read(true).open(&found.device) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
@@ -103,12 +123,9 @@ pub(crate) fn detach(backing: &Path, made: Option<Identity>, busy: Duration) -> 
         let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<LOOP_CLR_FD>::new()) };
         drop(file);
         match done {
-            Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => {}
+            Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => asked = true,
             Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
         }
-        if Instant::now() >= until {
-            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
-        }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(PAUSE);
     }
 }

@@ -6,7 +6,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+
+use vmio_testbed::poll_until;
 
 /// Said to the test's own child, which is in the namespaces.
 pub const INSIDE: &str = "VMIO_TEST_ADVICE_IN";
@@ -18,7 +19,7 @@ pub const OWN: &str = "/srv/vmio";
 
 /// Runs this very test program in namespaces, with the same arguments.
 pub fn enter(args: &[String]) -> bool {
-    let scratch = tempfile::Builder::new().prefix("advice").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = vmio_testbed::scratch();
     let status = Command::new("unshare")
         .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         // A shell as the first process buries those whose parents are gone, as libvirt expects.
@@ -92,7 +93,7 @@ impl Bed {
         fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
         let mut daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
         let log = || fs::read_to_string(LIBVIRT_LOG).unwrap_or_default();
-        wait("libvirtd", || {
+        poll_until("libvirtd", || {
             assert!(daemon.try_wait().unwrap().is_none(), "{}", log());
             Path::new("/run/libvirt/libvirt-sock").exists()
         });
@@ -110,15 +111,6 @@ impl Drop for Bed {
             let _ = daemon.kill();
             let _ = daemon.wait();
         }
-    }
-}
-
-/// Waits for a condition.
-pub fn wait(what: &str, mut there: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while !there() {
-        assert!(Instant::now() < limit, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

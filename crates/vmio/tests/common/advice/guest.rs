@@ -7,10 +7,11 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::applier::{Edit, Step, steps};
-use super::bed::{self, OWN, paste, run, wait};
+use super::bed::{self, OWN, paste, run};
 use super::options::{self, Line, Own};
 use super::xml::{self, Element};
 use super::{After, Row, Threads, Way, guest_name, monitor};
+use vmio_testbed::poll_until;
 
 pub struct Guest {
     pub row: &'static Row,
@@ -86,7 +87,7 @@ impl Guest {
             let log = || fs::read_to_string(format!("{OWN}/{}.log", self.name)).unwrap_or_default();
             let mut ended = false;
             let (socket, child) = (self.socket(), &mut self.child);
-            wait(&self.name, || {
+            poll_until(&self.name, || {
                 ended = child.as_mut().is_some_and(|c| c.try_wait().unwrap().is_some());
                 ended || monitor::ask(&socket, "{\"execute\": \"query-status\"}").is_ok()
             });
@@ -118,7 +119,7 @@ impl Guest {
                     let open = fs::read_dir(&dir).ok()?.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
                     open.into_iter().find(|to| to.starts_with(bed::IMAGES))
                 };
-                wait("its image", || image().is_some());
+                poll_until("its image", || image().is_some());
                 image().map_or(Ok(()), |image| fs::remove_file(image).map_err(|e| e.to_string()))?;
             }
             After::Quota => {
@@ -237,7 +238,7 @@ impl Guest {
     /// A job of the monitor has come to its end.
     fn settled(&self) -> Result<(), String> {
         let mut jobs = self.say("{\"execute\": \"query-jobs\"}")?;
-        wait("a job's end", || {
+        poll_until("a job's end", || {
             jobs = self.say("{\"execute\": \"query-jobs\"}").unwrap_or_default();
             jobs.as_array().is_some_and(Vec::is_empty)
         });

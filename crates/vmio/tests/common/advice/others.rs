@@ -8,7 +8,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::bed::{Bed, OWN, paste, run, wait};
+use vmio_testbed::poll_until;
+
+use super::bed::{Bed, OWN, paste, run};
 
 const DOMAIN: &str = "<domain type='qemu'><name>web 1</name><memory unit='MiB'>64</memory>\
 <os><type arch='x86_64'>hvm</type></os><devices><interface type='bridge'><mac address='52:54:00:00:00:01'/>\
@@ -62,7 +64,7 @@ pub fn limits_of_others() -> bool {
 
     let mut limits = Vec::new();
     let mut said = String::new();
-    wait("four limits", || {
+    poll_until("four limits", || {
         said = check(&file, &["--host", "--json"]).unwrap();
         limits = told(&said);
         limits.len() == 4

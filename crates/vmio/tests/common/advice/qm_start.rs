@@ -174,7 +174,7 @@ pub fn stop(vmid: &str) -> Result<String, String> {
     // QEMU takes the file away at its end.
     let pid = fs::read_to_string(format!("/run/qemu-server/{vmid}.pid")).map_err(|e| e.to_string())?;
     let _ = monitor::ask(&socket(vmid), "{\"execute\": \"quit\"}");
-    super::bed::wait("a guest's end", || {
+    vmio_testbed::poll_until("a guest's end", || {
         let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         state.is_empty() || state.contains(") Z")
     });

@@ -7,7 +7,8 @@
 //!
 //! **What is looked at again**: a hypervisor restarts, a guest's driver switches queues on that were not set. Each tap is
 //! looked at once a second, or where there are many as seldom as costs 2 % of a processor's time; and at once when something
-//! else is wanted of it.
+//! else is wanted of it. Where one could not be held (its process did not answer in time), what that look took says nothing of
+//! its cost: the next one comes within some seconds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,8 @@ use crate::planes::PlaneError;
 const LOOK: Duration = Duration::from_secs(1);
 /// The time between two looks is so many times what a look took.
 const REST: u32 = 50;
+/// But no longer than this where a tap could not be held.
+const TRIED_AGAIN: Duration = Duration::from_secs(5);
 
 /// A tap that is to be held.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,15 +204,20 @@ impl Turn {
             let began = Instant::now();
             // What stays is tried again at the next look, and told when somebody asks for it.
             let _ = self.release();
+            let mut all_held = true;
             for wanted in self.wanted.clone().into_values() {
                 if self.ended.load(Ordering::Relaxed) {
                     return;
                 }
                 let index = wanted.device.index;
                 let in_force = self.look(&wanted);
+                all_held &= in_force.is_ok();
                 lock(&self.seen).insert(index, in_force);
             }
             rest = LOOK.max(began.elapsed().saturating_mul(REST));
+            if !all_held {
+                rest = rest.min(TRIED_AGAIN);
+            }
         }
     }
 
