@@ -7,11 +7,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use super::schema::fits;
 use serde_json::Value;
+use vmio_testbed::poll_for;
+pub use vmio_testbed::scratch;
 
 pub mod found;
 
@@ -65,17 +65,10 @@ pub fn start(short: &str, prepare: &str, args: &str) -> Running {
 
 /// Waits until a guest is up: its vCPU's thread is there, and its disks are open.
 pub fn wait(short: &str, guest: &mut Running) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while guest.threads("CPU ").is_empty() {
+    poll_for(&format!("{short}: QEMU is up"), || {
         assert_eq!(guest.0.try_wait().unwrap(), None, "{short}: QEMU did not start");
-        assert!(Instant::now() < limit, "{short}: QEMU does not come up");
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// A scratch directory on a file system with O_DIRECT.
-pub fn scratch() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("scan").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+        Some(()).filter(|()| !guest.threads("CPU ").is_empty()).ok_or("no thread of a processor")
+    });
 }
 
 /// A file of a MiB whose blocks all hold data.
@@ -112,6 +105,8 @@ pub fn scan(state: &Path, more: &[&str]) -> Value {
         .args(["scan", "--json", "--state"])
         .arg(state)
         .args(more)
+        // By which a test knows what this has started (`silent::errands`).
+        .env("VMIO_STATE", state)
         .stdin(Stdio::null())
         .output()
         .unwrap();
