@@ -1,5 +1,5 @@
 //! The alert rules as Prometheus reads them: their form, their expressions, and what fires at which figures
-//! (`fixtures/guard-alerts.yml`). It needs no root, but promtool, which `scripts/root-tests` gets.
+//! (`fixtures/guard-alerts.yml`). It needs no root, but promtool, which `scripts/test-images` gets.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

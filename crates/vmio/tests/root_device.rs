@@ -1,6 +1,6 @@
 //! `--device` on spare disks that somebody uses in a way that no path shows, and one that is another disk by
 //! the time it is opened. Each was taken for free, or written, before vmio asked the kernel itself.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used)]
 
 use crate::help::bed;
 use crate::help::schema;
@@ -15,6 +15,7 @@ use std::sync::mpsc::channel;
 
 use bed::{Bed, Ended, fixture, unfolded};
 use schema::fits;
+use vmio_testbed::{scratch, skip};
 
 fn tool(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
@@ -30,7 +31,7 @@ struct Disk {
 
 impl Disk {
     fn new() -> Disk {
-        let dir = tempfile::Builder::new().prefix("d").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = scratch();
         let file = dir.path().join("disk");
         File::create(&file).unwrap().set_len(600 << 20).unwrap();
         let device = tool("losetup", &["--find", "--show", "--partscan", file.to_str().unwrap()]);
@@ -213,8 +214,8 @@ fn a_partition_is_used_when_its_disk_is_and_a_disk_when_its_partition_is() {
     // As a partition table would, which not every kernel reads: 540 MiB from 1 MiB on.
     let added = Command::new("addpart").args([&disk.device, "1", "2048", "1105920"]).output().unwrap();
     if !added.status.success() {
-        println!("SKIPPED: no partitions on loop devices: {}", String::from_utf8_lossy(&added.stderr));
-        return;
+        let said = String::from_utf8_lossy(&added.stderr);
+        return skip(&format!("no partitions on loop devices: {said}"));
     }
     let partition = format!("{}p1", disk.device);
     let (of_disk, of_partition) = (disk.node("sdx"), disk.path("sdx1"));

@@ -6,13 +6,14 @@ use crate::help::bed;
 
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use bed::{Bed, Companion, Ended, fixture, unfolded};
 use vmio_model::result::RunState;
+use vmio_testbed::{poll_until, scratch};
 
 fn tool(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().unwrap();
@@ -52,7 +53,7 @@ struct Disk {
 
 impl Disk {
     fn new(mib: u64) -> Disk {
-        let dir = tempfile::Builder::new().prefix("d").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = scratch();
         let file = dir.path().join("disk");
         fs::File::create(&file).unwrap().set_len(mib << 20).unwrap();
         let device = tool("losetup", &["--find", "--show", file.to_str().unwrap()]);
@@ -64,6 +65,15 @@ impl Drop for Disk {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["--detach", &self.device]).status();
     }
+}
+
+/// `one.toml` without its guest, for so many rounds.
+fn native(dir: &Path, rounds: u32) -> PathBuf {
+    let text = fs::read_to_string(fixture("one.toml")).unwrap();
+    let text = text.replace("[\"qemu\"]", "[\"native\"]").replace("disks.drivers = [\"virtio-blk\"]\n", "");
+    let file = dir.join("native.toml");
+    fs::write(&file, text.replace("_pairs = 2", &format!("_pairs = {rounds}"))).unwrap();
+    file
 }
 
 /// Measures `one.toml` in this bed with more arguments.
@@ -80,7 +90,7 @@ fn with_device(bed: &Bed, device: &str, more: &[&str]) -> Ended {
 #[test]
 #[ignore = "root"]
 fn a_device_that_is_used_or_holds_something_is_refused_and_untouched() {
-    let (bed, disk) = (Bed::new(), Disk::new(600));
+    let (bed, disk) = (Bed::new(), Disk::new(64));
     let content = || tool("sha256sum", &[&disk.device]);
     tool("mke2fs", &["-q", "-t", "ext4", &disk.device]);
     let before = content();
@@ -178,16 +188,13 @@ fn a_read_only_directory_is_named() {
 #[test]
 #[ignore = "root"]
 fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
-    let bed = Bed::with_image();
+    let (bed, dir) = (Bed::new(), scratch());
     let state = bed.state().join("run");
-    let small = Mounted::tmpfs(&state, "size=64m");
-    for name in ["images", "kernels", "accelerator.json"] {
-        if bed.state().join(name).exists() {
-            symlink(bed.state().join(name), state.join(name)).unwrap();
-        }
-    }
-    let mut command = one(&bed, &["--state"]);
-    let mut child = bed.spawn(command.arg(&state).arg("--on").arg(bed.state()));
+    let small = Mounted::tmpfs(&state, "size=16m");
+    // For longer than it takes to fill that.
+    let study = native(dir.path(), 50);
+    let mut command = bed.command(&["study", "run", "--yes", "--no-gentle", "--state"]);
+    let mut child = bed.spawn(command.arg(&state).arg(study).arg("--on").arg(bed.state()));
     let stored = || {
         let store = vmio::store::Store::open_existing(&state.join("vmio.db")).ok()?;
         store.load(store.last().ok()??).ok()
@@ -211,7 +218,7 @@ fn a_store_without_space_keeps_what_it_has_and_undoes_the_rest() {
 
 /// `qemu-system-x86_64` first in `PATH`: this script.
 fn run_with_qemu(bed: &Bed, script: &str) -> Ended {
-    let dir = tempfile::Builder::new().prefix("q").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = scratch();
     let qemu = dir.path().join("qemu-system-x86_64");
     fs::write(
         &qemu,
@@ -255,8 +262,7 @@ fn long_a_guest_that_never_boots_is_ended_and_reported() {
 #[test]
 #[ignore = "root"]
 fn loop_devices_that_others_take_and_leave_do_no_harm() {
-    let bed = Bed::with_image();
-    let dir = tempfile::Builder::new().prefix("l").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (bed, dir) = (Bed::new(), scratch());
     let file = dir.path().join("other");
     fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
     let shown = file.display().to_string();
@@ -268,15 +274,14 @@ fn loop_devices_that_others_take_and_leave_do_no_harm() {
     );
     let ended = {
         let _rival = Companion::start(Command::new("sh").args(["-c", &race]));
-        let ended = bed.finish(one(&bed, &["--on"]).arg(bed.state()));
+        let mut command = bed.command(&["study", "run", "--yes", "--no-gentle"]);
+        let ended = bed.finish(command.arg(native(dir.path(), 3)).arg("--on").arg(bed.state()));
         fs::write(&stop, "").unwrap();
-        while !dir.path().join("stop.done").exists() {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+        poll_until("the rival has let go", || dir.path().join("stop.done").exists());
         ended
     };
     ended.with(0);
-    assert_eq!(bed.samples(), 8);
+    assert_eq!(bed.samples(), 6);
     bed.is_clean();
     assert!(!tool("losetup", &["--list"]).contains(&shown));
 }
@@ -285,7 +290,7 @@ fn loop_devices_that_others_take_and_leave_do_no_harm() {
 #[ignore = "root"]
 fn without_root_a_file_is_measured_and_the_report_says_that_nothing_was_held() {
     let kept = Bed::with_image();
-    let place = tempfile::Builder::new().prefix("vmio-").tempdir_in("/var/tmp").unwrap();
+    let place = scratch();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let at = |name: &str| place.path().join(name);
     fs::copy(env!("CARGO_BIN_EXE_vmio"), at("vmio")).unwrap();

@@ -6,14 +6,15 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use vmio_testbed::{net, poll_until};
 
 use crate::help::bed::{self, Companion};
 pub use crate::help::guarded::{Bed, POLICY, host, limits};
-use crate::help::guarded::{ip, pinned, until};
+use crate::help::guarded::{ip, pinned};
 use crate::help::schema::fits;
 
 #[test]
@@ -41,10 +42,10 @@ fn a_policy_is_in_force_changed_and_taken_off() {
         let (_, err) = bed.ends(&["guard", "run", "--config", bed.policy().to_str().unwrap()], 3);
         assert!(err.contains("in use by process") && err.contains("vmio guard undo"), "{err}");
         bed.plug("t2");
-        until("t2 is limited", || bed.members().iter().any(|(name, _)| name == "t2"));
+        poll_until("t2 is limited", || bed.members().iter().any(|(name, _)| name == "t2"));
         assert!(bed.status()["appeared"]["p99_seconds"].as_f64().unwrap() > 0.0);
         ip("link del t2");
-        until("t2 is gone", || bed.members().len() == 3);
+        poll_until("t2 is gone", || bed.members().len() == 3);
 
         // Whole or not at all.
         bed.write(&POLICY.replace("40Mbit", "forty"));
@@ -56,7 +57,7 @@ fn a_policy_is_in_force_changed_and_taken_off() {
         assert_eq!(bed.members()[1].1, 30);
         let (_, err) = bed.ends(&["guard", "set", "class", "gold", "--min", "20Mbit", "--confirm", "1s"], 0);
         assert!(err.contains("vmio guard confirm"), "{err}");
-        until("it is taken back", || bed.members()[1].1 == 30);
+        poll_until("it is taken back", || bed.members()[1].1 == 30);
         bed.ends(&["guard", "set", "class", "gold", "--min", "10Mbit", "--confirm", "60s"], 0);
         bed.ends(&["guard", "confirm"], 0);
         bed.ends(&["guard", "confirm"], 2);
@@ -83,12 +84,14 @@ fn killed_run(bed: &Bed) -> PathBuf {
     let (state, place) = (bed.dir.path().join("state"), study.to_str().unwrap());
     let mut command = bed.command(&["study", "run", place, "--yes", "--no-gentle"]);
     let run = Companion::start(command.stderr(Stdio::null()));
-    until("its container is there", || fs::exists(state.join("run/container-0")).unwrap());
+    poll_until("its container is there", || fs::exists(state.join("run/container-0")).unwrap());
     // SIGKILL.
     drop(run);
     let journals = state.join("journals");
     // What worked for it goes a moment after it.
-    until("its owner is dead", || vmio_node::leftovers(&journals).iter().any(|left| left.contains("of a dead owner")));
+    poll_until("its owner is dead", || {
+        vmio_node::leftovers(&journals).iter().any(|left| left.contains("of a dead owner"))
+    });
     let journal = fs::read_dir(&journals).unwrap().map(|e| fs::read_to_string(e.unwrap().path()).unwrap());
     assert!(journal.collect::<String>().contains("cgroup"), "it has made a control group");
     journals
@@ -133,23 +136,19 @@ fn limits_outlive_a_daemon_that_is_killed_and_what_cleans_up_after_runs() {
 fn a_queue_that_somebody_deletes_is_put_back() {
     Bed::with_bpffs(|bed| {
         let daemon = bed.run();
-        let output = Command::new("tc").args(["qdisc", "del", "dev", "u0", "root"]).output().unwrap();
-        assert!(output.status.success());
+        net::run(&["tc qdisc del dev u0 root"]);
         assert!(!limits());
-        // Within a second is promised; a busy machine may take longer to run the daemon and this test.
-        let end = Instant::now() + Duration::from_secs(5);
-        until("it is put back", limits);
-        assert!(Instant::now() < end, "put back too late");
-        until("it is counted", || bed.status()["loop"]["put_right_total"].as_u64().unwrap() > 0);
+        poll_until("it is put back", limits);
+        poll_until("it is counted", || bed.status()["loop"]["put_right_total"].as_u64().unwrap() > 0);
         // An uplink that goes down, and one that comes again under its name.
         ip("link set u0 down");
         ip("link set u0 up");
         assert_eq!(bed.members().len(), 3);
         ip("link del u0");
-        until("it is told", || bed.status()["trouble"].is_string());
+        poll_until("it is told", || bed.status()["trouble"].is_string());
         ip("link add u0 type veth peer name u1");
         ip("link set u0 master br0 up");
-        until("it is limited again", || limits() && bed.status()["trouble"].is_null());
+        poll_until("it is limited again", || limits() && bed.status()["trouble"].is_null());
         bed.ends(&["guard", "undo"], 0);
         assert!(!limits(), "{}", host());
         assert_eq!(daemon.end(None).0, Some(0));
@@ -194,8 +193,7 @@ fn without_room_for_the_ledger_nothing_is_changed() {
         // What a guard writes before its changes finds no room.
         let state = bed.dir.path().join("state");
         fs::create_dir(&state).unwrap();
-        let mount = |args: &[&str]| assert!(Command::new("mount").args(args).status().unwrap().success());
-        mount(&["-t", "tmpfs", "-o", "size=16k,mode=700", "none", state.to_str().unwrap()]);
+        net::run(&[&format!("mount -t tmpfs -o size=16k,mode=700 none {}", state.display())]);
         fs::create_dir(state.join("guard")).unwrap();
         fs::create_dir(state.join("run")).unwrap();
         (0..8).for_each(|n| drop(fs::write(state.join(format!("fill{n}")), [0; 4096])));
@@ -204,7 +202,7 @@ fn without_room_for_the_ledger_nothing_is_changed() {
         let (_, err) = bed.ends(&["guard", "run", "--config", policy.to_str().unwrap()], 3);
         assert!(err.contains("No space left"), "{err}");
         assert_eq!(host(), before);
-        assert!(Command::new("umount").arg(&state).status().unwrap().success());
+        net::run(&[&format!("umount {}", state.display())]);
     });
 }
 
@@ -216,11 +214,9 @@ fn on_a_full_disk_limits_are_taken_over_and_taken_off() {
     Bed::with(|bed| {
         let state = bed.dir.path().join("state");
         fs::create_dir(&state).unwrap();
-        let mount = |args: &[&str]| assert!(Command::new("mount").args(args).status().unwrap().success());
-        mount(&["-t", "tmpfs", "-o", "size=64k,mode=700", "none", state.to_str().unwrap()]);
+        net::run(&[&format!("mount -t tmpfs -o size=64k,mode=700 none {}", state.display())]);
         // Another's queue and a clsact qdisc of ours are in the ledger, too.
-        let tc = Command::new("tc").args("qdisc add dev u0 root handle 11: bfifo limit 9000".split(' ')).status();
-        assert!(tc.unwrap().success());
+        net::run(&["tc qdisc add dev u0 root handle 11: bfifo limit 9000"]);
         let before = host();
         let ledger = state.join("guard/guard.ledger");
         let full = || {
@@ -246,9 +242,9 @@ fn on_a_full_disk_limits_are_taken_over_and_taken_off() {
             if has_daemon {
                 // What would have to be written down first is refused, and what is in force stays.
                 bed.plug("t2");
-                until("it is told", || bed.status().to_string().contains("No space left"));
+                poll_until("it is told", || bed.status().to_string().contains("No space left"));
                 ip("link del t2");
-                until("it is well again", || bed.status()["trouble"].is_null());
+                poll_until("it is well again", || bed.status()["trouble"].is_null());
             }
             bed.ends(&["guard", "undo"], 0);
             if let Some(daemon) = daemon {
@@ -265,7 +261,7 @@ fn on_a_full_disk_limits_are_taken_over_and_taken_off() {
                 fs::remove_file(state.join(name)).unwrap();
             }
         }
-        assert!(Command::new("umount").arg(&state).status().unwrap().success());
+        net::run(&[&format!("umount {}", state.display())]);
     });
 }
 
@@ -299,7 +295,7 @@ fn observing_changes_nothing_and_proposes_a_policy() {
         }
         ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev p-t1 nud permanent");
         bed.write(&POLICY.replace("min = \"40Mbit\"", "min = \"1Mbit\"\nmax = \"2Mbit\""));
-        until("the bridge has settled", || {
+        poll_until("the bridge has settled", || {
             let before = host();
             thread::sleep(Duration::from_millis(500));
             before == host()
@@ -313,7 +309,7 @@ fn observing_changes_nothing_and_proposes_a_policy() {
             let members = status["observed"]["pools"][0]["members"].as_array().unwrap().clone();
             members.iter().find(|m| m["name"] == "t1").map_or(0, |m| m["above_max_seconds"].as_u64().unwrap())
         };
-        until("it is told that t1 would be held", || {
+        poll_until("it is told that t1 would be held", || {
             for _ in 0..100 {
                 socket.send_to(&[0; 1400], "10.9.0.2:9").unwrap();
             }

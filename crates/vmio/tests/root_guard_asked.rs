@@ -10,8 +10,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use vmio_testbed::poll_until;
 
-use crate::help::guarded::{Bed, POLICY, ip, promtool, until};
+use crate::help::guarded::{Bed, POLICY, ip, promtool};
 
 /// A user that no line of /etc/passwd need have.
 const NOBODY: &str = "65534";
@@ -157,7 +158,7 @@ fn files_that_are_applied_for_a_time_are_taken_back_unless_confirmed() {
         bed.write(&POLICY.replace("40Mbit", "30Mbit"));
         let (_, said) = bed.ends(&["guard", "apply", "--confirm", "1s"], 0);
         assert!(said.contains("vmio guard confirm"), "{said}");
-        until("it is taken back", || bed.members()[1].1 == 40 && class() == before);
+        poll_until("it is taken back", || bed.members()[1].1 == 40 && class() == before);
         let (out, _) = bed.ends(&["guard", "status"], 0);
         assert!(out.contains("the files have changed since"), "{out}");
         // It came too late.

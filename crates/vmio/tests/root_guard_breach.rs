@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use vmio_testbed::poll_until;
 
-use crate::help::guarded::{Bed, ip, metric, until};
+use crate::help::guarded::{Bed, ip, metric};
 
 /// How often somebody meddles: the guard puts it right within a second each time.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -81,14 +82,14 @@ fn a_guarantee_that_somebody_breaks_is_told_shown_and_counted_until_it_is_kept_a
             let _all = [End(&quiet), End(&kept)];
             s.spawn(|| send(&quiet));
             let gets = |bps: std::ops::Range<u64>| bps.contains(&t1(&bed.status())["rate_bps"].as_u64().unwrap_or(0));
-            until("it gets what it wants", || gets(38_000_000..70_000_000));
+            poll_until("it gets what it wants", || gets(38_000_000..70_000_000));
             let status = bed.status();
             assert_eq!(t1(&status)["breached_seconds"], Value::Null, "{status}");
             assert_eq!(metric(bed, "vmio_guard_guarantee_met_ratio", "t1"), Some(1.0));
             assert_eq!(metric(bed, "vmio_guard_breaches_total", "t1"), Some(0.0));
 
             let meddler = s.spawn(|| meddle(&kept));
-            until("it is a breach", || t1(&bed.status())["breached_seconds"].is_number());
+            poll_until("it is a breach", || t1(&bed.status())["breached_seconds"].is_number());
             let member = t1(&bed.status());
             assert!(member["waiting_bytes"].as_u64().unwrap() > 0, "it wants more than it gets: {member}");
             let (out, _) = bed.ends(&["guard", "status"], 0);
@@ -105,8 +106,8 @@ fn a_guarantee_that_somebody_breaks_is_told_shown_and_counted_until_it_is_kept_a
 
             kept.store(true, Ordering::Relaxed);
             meddler.join().unwrap();
-            until("it is over", || t1(&bed.status())["breached_seconds"].is_null());
-            until("it gets what it wants again", || gets(38_000_000..70_000_000));
+            poll_until("it is over", || t1(&bed.status())["breached_seconds"].is_null());
+            poll_until("it gets what it wants again", || gets(38_000_000..70_000_000));
             assert_eq!(metric(bed, "vmio_guard_breached", "t1"), Some(0.0));
             assert_eq!(metric(bed, "vmio_guard_breaches_total", "t1"), Some(1.0), "one in all");
             let ratio = metric(bed, "vmio_guard_guarantee_met_ratio", "t1").unwrap();

@@ -5,10 +5,16 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
+use vmio_testbed::poll_until;
 
-use crate::help::guarded::{Bed, ip, qemu, until};
+use crate::help::guarded::{Bed, ip, qemu};
 
 const UUID: &str = "6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001";
+
+/// Name of a guest that no other on this machine has: `vmio top` shows all of it.
+fn name() -> String {
+    format!("w{}", std::process::id())
+}
 
 fn tap(name: &str) {
     ip(&format!("tuntap add {name} mode tap"));
@@ -34,15 +40,16 @@ fn a_guest_that_is_there_twice_has_its_class_twice() {
                  match = {{ vm = \"{matched}\" }}\nclass = \"gold\"\n"
             )
         };
-        bed.write(&policy("web1"));
+        let web = name();
+        bed.write(&policy(&web));
         let daemon = bed.run();
         assert_eq!(gold(bed), []);
-        let source = qemu("web1", UUID, "tap0", "52:54:00:00:00:01");
-        until("the source has its class", || gold(bed) == [("tap0".to_owned(), 20)]);
+        let source = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
+        poll_until("the source has its class", || gold(bed) == [("tap0".to_owned(), 20)]);
         // The same name, UUID and address, as QEMU has it with `-incoming`; another tap.
-        let target = qemu("web1", UUID, "tap1", "52:54:00:00:00:01");
+        let target = qemu(&web, UUID, "tap1", "52:54:00:00:00:01");
         let both = [("tap0".to_owned(), 20), ("tap1".to_owned(), 20)];
-        until("both have it", || gold(bed) == both);
+        poll_until("both have it", || gold(bed) == both);
         let status = bed.status();
         assert_eq!(status["trouble"], Value::Null, "{status}");
         // By the UUID it is the same.
@@ -50,9 +57,9 @@ fn a_guest_that_is_there_twice_has_its_class_twice() {
         bed.ends(&["guard", "apply"], 0);
         assert_eq!(gold(bed), both);
         drop(source);
-        until("the target alone has it", || gold(bed) == both[1..]);
+        poll_until("the target alone has it", || gold(bed) == both[1..]);
         drop(target);
-        until("nobody has it", || gold(bed).is_empty());
+        poll_until("nobody has it", || gold(bed).is_empty());
         bed.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
     });
@@ -63,22 +70,23 @@ fn a_guest_that_is_there_twice_has_its_class_twice() {
 fn top_shows_what_a_guard_holds_a_guest_to() {
     Bed::with(|bed| {
         tap("tap0");
-        bed.write(
+        let web = name();
+        bed.write(&format!(
             "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.tin]\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n[[interface]]\n\
-             match = { vm = \"web1\" }\nclass = \"tin\"\nrx_class = \"tin\"\n",
-        );
+             match = {{ vm = \"{web}\" }}\nclass = \"tin\"\nrx_class = \"tin\"\n"
+        ));
         let top = |args: &[&str]| bed.ends(&[&["top", "--no-ebpf"], args].concat(), 0).0;
         let json = |out: &str| -> Vec<Value> { out.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
         let of = |interval: &Value| -> Value {
             let guests = interval["guests"].as_array().unwrap();
-            guests.iter().find(|guest| guest["name"] == "web1").unwrap_or_else(|| panic!("{interval}")).clone()
+            guests.iter().find(|guest| guest["name"] == web.as_str()).unwrap_or_else(|| panic!("{interval}")).clone()
         };
         // It wants four times what it may have.
-        let guest = qemu("web1", UUID, "tap0", "52:54:00:00:00:01");
+        let guest = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
         let without = json(&top(&["--json", "--count", "1"]));
         assert_eq!(of(&without[0])["guard"], Value::Null, "no guard runs");
         let daemon = bed.run();
-        until("it is held back", || {
+        poll_until("it is held back", || {
             let status = bed.status();
             let members = status["pools"][0]["members"].as_array().unwrap();
             members.iter().any(|m| m["name"] == "tap0" && m["held_seconds_total"].as_f64().unwrap() > 2.0)
@@ -98,7 +106,7 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
         let text = String::from_utf8(script.stdin(Stdio::null()).output().unwrap().stdout).unwrap();
         let mut lines = text.rsplit("GUEST").next().unwrap().lines();
         let titles: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-        let figures = lines.find_map(|line| line.strip_prefix("web1 ")).unwrap_or_else(|| panic!("{text}"));
+        let figures = lines.find_map(|line| line.strip_prefix(&format!("{web} "))).unwrap_or_else(|| panic!("{text}"));
         let figures: Vec<&str> = figures.split_whitespace().collect();
         let figure = |title: &str| {
             let at = titles.iter().position(|t| *t == title).unwrap_or_else(|| panic!("no {title}: {text}"));

@@ -11,10 +11,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use bed::{Bed, Ended, fixture, unfolded};
+use vmio_testbed::{poll_for, scratch};
 
 /// The other user: `nobody`.
 const OTHER: u32 = 65534;
@@ -30,7 +29,7 @@ struct Hostile {
 impl Hostile {
     fn new(bed: Bed) -> Self {
         // Its path must be open to the other user, which cargo's directory need not be.
-        let dir = tempfile::Builder::new().prefix("vmio-hostile-").tempdir_in("/var/tmp").unwrap();
+        let dir = scratch();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(dir.path().join("home/images")).unwrap();
         for owned in ["home", "home/images"] {
@@ -65,14 +64,11 @@ impl Hostile {
             let entries = fs::read_dir(self.images()).unwrap().map(|e| e.unwrap().path());
             entries.into_iter().find(|p| p.file_name().unwrap().to_string_lossy().starts_with("vmio-scratch-"))
         };
-        let until = Instant::now() + bed::LONG;
-        loop {
-            if let Some(path) = found() {
-                return path;
-            }
-            assert!(run.try_wait().unwrap().is_none() && Instant::now() < until, "no scratch directory came");
-            sleep(Duration::from_millis(1));
-        }
+        poll_for("a scratch directory is there", || {
+            let ended = run.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended: {ended:?}");
+            found().ok_or("it is not there")
+        })
     }
 
     /// Renames the scratch directory and plants one of the other user's, full of links to the victim
@@ -231,12 +227,10 @@ fn ends_by_itself(run: &mut Child) {
     let warden = children(pid).into_iter().find(|p| comm(*p) == "vmio-warden");
     run.kill().unwrap();
     run.wait().unwrap();
-    let until = Instant::now() + Duration::from_secs(20);
-    let left = || !marked(pid).is_empty() || warden.is_some_and(|w| comm(w) == "vmio-warden");
-    while left() {
-        assert!(Instant::now() < until, "still running: {:?}", marked(pid));
-        sleep(Duration::from_millis(20));
-    }
+    poll_for("all that it started has ended", || {
+        let (left, warden) = (marked(pid), warden.filter(|w| comm(*w) == "vmio-warden"));
+        if left.is_empty() && warden.is_none() { Ok(()) } else { Err((left, warden)) }
+    });
     assert!(warden.is_some());
 }
 

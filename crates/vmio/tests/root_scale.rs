@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -88,13 +88,13 @@ fn noting_qemu_img(dir: &Path) -> String {
 }
 
 fn two_hundred_guests_are_found() {
-    let dir = tempfile::Builder::new().prefix("scale").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = vmio_testbed::scratch();
     let names: Vec<String> = (0..GUESTS).map(|i| format!("vmio-test-{}-{i}", std::process::id())).collect();
     let first = dir.path().join("first.qcow2");
     let made = Command::new("qemu-img").args(["create", "-q", "-f", "qcow2"]).arg(&first).arg("10G").status();
     let has_images = made.is_ok_and(|s| s.success());
     if !has_images {
-        eprintln!("  SKIPPED: qcow2 images: no qemu-img here");
+        vmio_testbed::skip("qcow2 images: no qemu-img here");
     }
     let start = |(i, name): (usize, &String)| {
         let (image, format) = match i % 2 == 0 && has_images {
@@ -111,10 +111,7 @@ fn two_hundred_guests_are_found() {
     };
     let guests = Guests(names.iter().enumerate().map(start).collect());
     let threads = |pid: u32| fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    let limit = Instant::now() + Duration::from_secs(60);
-    while guests.0.iter().any(|g| threads(g.id()) < THREADS) && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    vmio_testbed::poll_until("all have their threads", || guests.0.iter().all(|g| threads(g.id()) >= THREADS));
     let scan = |path: Option<String>| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
         command.args(["scan", "--json", "--state"]).arg(dir.path()).stdin(Stdio::null());

@@ -9,52 +9,28 @@ use crate::root_scan::{NOBODY, guest, inherited, stand_in, unread};
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use bed::{Bed, signal};
 use rustix::fs::OFlags;
 use rustix::process::Signal;
 use serde_json::Value;
 use silent::{SERVER, Silent};
+use vmio_testbed::{poll_for, poll_until, skip};
 
 /// The file system, or a word that there is none.
-fn silent(dir: &Path, mib: usize) -> Option<Silent> {
-    let silent = Silent::at(dir.join("silent"), mib << 20);
-    if silent.is_none() {
-        eprintln!("  SKIPPED: no FUSE here");
+fn silent(found: Option<Silent>) -> Option<Silent> {
+    if found.is_none() {
+        skip("no FUSE here");
     }
-    silent
-}
-
-/// Waits until something is so.
-#[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let limit = Instant::now() + bed::LONG;
-    while !is_so() {
-        assert!(Instant::now() < limit, "{what}");
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// Ends a vmio that would wait for ever, so that a test that fails does not hang.
-fn watched(child: &Child) -> std::thread::JoinHandle<()> {
-    let pid = child.id();
-    std::thread::spawn(move || {
-        let limit = Instant::now() + bed::LONG;
-        while fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z ")) {
-            assert!(Instant::now() < limit, "vmio did not end");
-            sleep(Duration::from_millis(100));
-        }
-    })
+    found
 }
 
 /// A study without guests on a written-out file.
-fn study(dir: &Path, workload: &str, seconds: f64) -> PathBuf {
+fn study(dir: &Path, workload: &str, seconds: f64, rounds: u32) -> PathBuf {
     let text = format!(
         "name = \"silent\"\ntitle = \"t\"\n[guest]\nvcpus = 1\nmemory_mib = 192\n[size]\ntarget_mib = 384\n\
-         [repeat]\nmin_pairs = 2\nmax_pairs = 9\nmin_boots = 1\nhalf_width = 0.5\nseconds = {seconds:.1}\n\
+         [repeat]\nmin_pairs = {rounds}\nmax_pairs = {rounds}\nmin_boots = 1\nhalf_width = 0.5\nseconds = {seconds:.1}\n\
          max_minutes = 10.0\nmax_gib_written = 50.0\n\
          [[matrix]]\nsides = [\"native\"]\ndisks = {{ targets = [\"preallocated\"] }}\nworkloads = [\"{workload}\"]\n"
     );
@@ -67,37 +43,32 @@ fn study(dir: &Path, workload: &str, seconds: f64) -> PathBuf {
 #[ignore = "root"]
 fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
     let dir = live::scratch();
-    let Some(silent) = silent(dir.path(), 1) else { return };
-    // Of whatever else runs on this machine.
-    let others = silent::named("vmio-errand");
+    let Some(silent) = silent(Silent::at(dir.path().join("silent"), 1 << 20)) else { return };
     let (image, own) = (silent.file(), live::raw(dir.path(), "own"));
     let open = [inherited(&image, OFlags::RDWR), inherited(&own, OFlags::RDWR)];
     let running = stand_in(NOBODY, &guest("there", &[(&image, "raw")]));
     let other = stand_in(NOBODY, &guest("here", &[(&own, "raw")]));
     drop(open);
-    // Who looks has a second, in which a busy machine may not have run him: some tries.
-    let is_told = |seen: &Value| unread(live::guest(seen, "there")).iter().any(|t| t.contains(silent::DISK));
-    let seen = (0..5).map(|_| live::scan(dir.path(), &[])).find(|seen| !is_told(seen));
-    assert!(seen.is_some(), "while it answers it is read");
+    // Who looks has a second, in which a busy machine may not have run him.
+    let scan = || live::scan(dir.path(), &[]);
+    let about = |seen: &Value| -> Vec<String> {
+        unread(live::guest(seen, "there")).into_iter().filter(|told| told.contains(silent::DISK)).collect()
+    };
+    poll_for("while it answers it is read", || {
+        Some(about(&scan())).filter(|told| !told.is_empty()).map_or(Ok(()), Err)
+    });
     silent.falls_silent();
     // `scan` waits for the end of vmio, which a thread of its own there would keep from ending.
-    let is_read = |seen: &Value| live::guest(seen, "here")["disks"][0]["sparse"] == false;
-    let mut seen = live::scan(dir.path(), &[]);
-    for _ in 0..4 {
-        if !is_read(&seen) {
-            seen = live::scan(dir.path(), &[]);
-        }
-    }
-    let told = unread(live::guest(&seen, "there"));
-    let image = image.display().to_string();
+    let seen = poll_for("the other guest is read", || {
+        let seen = scan();
+        if live::guest(&seen, "here")["disks"][0]["sparse"] == false { Ok(seen) } else { Err(seen) }
+    });
+    let (told, image) = (about(&seen), image.display().to_string());
     assert!(told.iter().any(|t| t.contains(&image) && t.contains("no answer within 1 s")), "{told:#?}");
-    assert_eq!(live::guest(&seen, "here")["disks"][0]["sparse"], false, "the other guest is read");
     assert!(silent.waiting() > 0);
-    let mut left = silent::named("vmio-errand");
-    left.retain(|pid| !others.contains(pid));
-    assert!(!left.is_empty(), "somebody waits there, whom no signal reaches");
+    assert!(!silent::errands(dir.path()).is_empty(), "somebody waits there, whom no signal reaches");
     silent.answers();
-    until("it ends when the server answers", || silent::named("vmio-errand").iter().all(|pid| !left.contains(pid)));
+    poll_until("it ends when the server answers", || silent::errands(dir.path()).is_empty());
     drop((running, other));
 }
 
@@ -106,28 +77,26 @@ fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
 fn a_place_there_is_refused_in_words_and_ctrl_c_ends_the_plan() {
     let bed = Bed::new();
     let scratch = live::scratch();
-    let Some(silent) = silent(scratch.path(), 1) else { return };
+    let Some(silent) = silent(Silent::at(scratch.path().join("silent"), 1 << 20)) else { return };
     silent.falls_silent();
     // By a link, too, which the table of mounts does not know.
     let link = scratch.path().join("link");
     std::os::unix::fs::symlink(&silent.dir, &link).unwrap();
-    for on in [&silent.dir, &link] {
-        let on = on.to_str().unwrap();
-        let ended = bed.vmio(&["tax", "--quick", "--dry-run", "--on", on]).with(3);
-        ended.says(&["the storage does not respond", SERVER, "of vmio in the kernel"]);
+    let plan = |on: &Path| bed.command(&["tax", "--quick", "--dry-run", "--on", on.to_str().unwrap()]);
+    // Each waits for the server in vain, all at the same time.
+    let refused = [&silent.dir, &link].map(|on| bed.spawn(&mut plan(on)));
+    poll_until("both ask the server", || silent.waiting() >= 2);
+    let ended = bed.spawn(&mut plan(&silent.dir));
+    poll_until("the third asks, too", || silent.waiting() >= 3);
+    signal(ended.id(), Signal::INT);
+    bed.end(ended).with(4);
+    for child in refused {
+        let words = ["the storage does not respond", SERVER, "of vmio in the kernel"];
+        bed.end(child).with(3).says(&words);
     }
-    let waits = silent.waiting();
-    let mut command = bed.command(&["tax", "--quick", "--dry-run", "--on", silent.dir.to_str().unwrap()]);
-    let child = bed.spawn(&mut command);
-    let end = watched(&child);
-    until("vmio asks the server", || silent.waiting() > waits);
-    signal(child.id(), Signal::INT);
-    let ended = bed.end(child);
-    assert_eq!(ended.code, Some(4), "{}", ended.err);
-    end.join().unwrap();
     silent.answers();
     drop(silent);
-    until("all end when the server answers", || bed.processes("tax").is_empty());
+    poll_until("all end when the server answers", || bed.processes("tax").is_empty());
     bed.is_clean();
 }
 
@@ -136,8 +105,8 @@ fn a_place_there_is_refused_in_words_and_ctrl_c_ends_the_plan() {
 fn a_journal_with_a_file_there_keeps_no_run_and_is_undone_later() {
     let bed = Bed::new();
     let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
-    let Some(silent) = silent(scratch.path(), 1) else { return };
-    let (study, place) = (study(dir.path(), "seq-write", 1.0), bed.state().join("run"));
+    let Some(silent) = silent(Silent::at(scratch.path().join("silent"), 1 << 20)) else { return };
+    let (study, place) = (study(dir.path(), "seq-write", 0.2, 2), bed.state().join("run"));
     let file = silent.file();
     let journals = bed.state().join("journals");
     vmio_node::private_dir(&journals).unwrap();
@@ -203,25 +172,23 @@ impl Drop for Disk {
 fn ctrl_c_ends_a_run_whose_disk_fell_silent_and_the_next_start_undoes_it() {
     let bed = Bed::new();
     let (scratch, dir) = (live::scratch(), tempfile::tempdir().unwrap());
-    let Some(silent) = silent(scratch.path(), 640) else { return };
+    let found = Silent::for_a_loop_device(scratch.path().join("silent"), 640 << 20);
+    let Some(silent) = silent(found) else { return };
     let disk = Disk::over(&silent.file(), scratch.path().join("place"));
-    let (study, place) = (self::study(dir.path(), "rand-write-1", 5.0), disk.point.join("vms"));
+    let (study, place) = (self::study(dir.path(), "rand-write-1", 1.0, 20), disk.point.join("vms"));
     fs::create_dir(&place).unwrap();
     let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
     let mut child = bed.spawn(&mut bed.command(&args));
-    let end = watched(&child);
     assert!(bed.wait_for_samples(&mut child, 1), "the first round is done");
     silent.falls_silent();
-    until("fio waits for the disk", || silent.waiting() > 0);
+    poll_until("fio waits for the disk", || silent.waiting() > 0);
     signal(child.id(), Signal::INT);
     let ended = bed.end(child);
-    assert_eq!(ended.code, Some(4), "{}{}", ended.out, ended.err);
-    ended.says(&[SERVER]);
-    end.join().unwrap();
+    ended.with(4).says(&[SERVER]);
     silent.answers();
-    until("all end when the server answers", || bed.processes("").is_empty());
+    poll_until("all end when the server answers", || bed.processes("").is_empty());
     // The next start undoes the rest, wherever that measures.
-    let (study, place) = (self::study(dir.path(), "seq-write", 1.0), bed.state().join("run"));
+    let (study, place) = (self::study(dir.path(), "seq-write", 0.2, 2), bed.state().join("run"));
     fs::create_dir_all(&place).unwrap();
     let args = ["study", "run", study.to_str().unwrap(), "--yes", "--no-gentle", "--on", place.to_str().unwrap()];
     bed.vmio(&args).with(0);

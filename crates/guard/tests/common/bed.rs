@@ -68,10 +68,15 @@ pub fn plug(i: u8, namespace: &Namespace, more: &str) -> String {
 
 /// Sends so many datagrams to the sink, in the thread's namespace.
 pub fn send(packets: usize) {
+    send_sized(packets, 400);
+}
+
+/// As [`send`], each of so many bytes.
+pub fn send_sized(packets: usize, bytes: usize) {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     for _ in 0..packets {
         // What the sink says of a port without a program is no matter.
-        let _ = socket.send_to(&[7; 400], (SINK, 9));
+        let _ = socket.send_to(&vec![7; bytes], (SINK, 9));
     }
 }
 

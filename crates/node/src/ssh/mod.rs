@@ -2,6 +2,7 @@
 //! sent over the connection, serves it by its standard streams, and is gone with it ([`crate::reach`]).
 
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -51,9 +52,14 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
     let mut running = Ssh::start(ssh, address, theirs, agent.len())
         .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
     let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
+    // Whoever still talks there is heard no more, and so ends.
+    let refused = |running: &mut Ssh, why: &str| {
+        let _ = stream.shutdown(Shutdown::Both);
+        running.refused(address, why)
+    };
     let machine = match head.line("is") {
         Ok(line) => line,
-        Err(why) => return Err(running.refused(address, &why)),
+        Err(why) => return Err(refused(&mut running, &why)),
     };
     let fits = Program::among(agents, &machine).map_err(|[what, help]| failed(what, &help))?;
     if fits.machine != first.machine {
@@ -62,7 +68,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
         drop(running);
         return open(ssh, address, &rest);
     }
-    let place = head.line("at").map_err(|why| running.refused(address, &why))?;
+    let place = head.line("at").map_err(|why| refused(&mut running, &why))?;
     if place.is_empty() {
         let [what, help] = NO_PLACE;
         return Err(failed(what.into(), help));
@@ -70,7 +76,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
     let mut output = &stream;
     let sent = stream.set_write_timeout(Some(LIMIT)).and_then(|()| output.write_all(&agent));
     agent.clear();
-    sent.map_err(|e| running.refused(address, &format!("it took no agent: {e}")))?;
+    sent.map_err(|e| refused(&mut running, &format!("it took no agent: {e}")))?;
     stream.set_read_timeout(None).map_err(cannot("wait for an answer"))?;
     Machine::greet(&address.to_string(), place.into(), stream, running, until)
         .map_err(|(mut running, why)| running.refused(address, &why))

@@ -69,7 +69,8 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         let disk = PathBuf::from(vmio_testbed::DISK_OF_ALL);
         mount_bind(temporary(&disk)?, &disk)?;
         mount("suite", "/dev/shm", "tmpfs", MountFlags::empty(), None)?;
-        tmp.extend([disk, "/dev/shm".into()]);
+        // The kernel shows what a loop device lies over by its path here: in a directory that no other test has.
+        tmp.extend([temporary(&disk)?, disk, "/dev/shm".into()]);
     }
     let scene = Scene { tmp, namespaces };
     let before = scene.look();
@@ -167,7 +168,7 @@ impl Scene {
         let paths = |what: &str, paths: Vec<PathBuf>| -> Vec<String> {
             paths.into_iter().map(|p| format!("{what} {}", p.display())).collect()
         };
-        let ours = |path: &Path| self.tmp.iter().any(|place| path.starts_with(place));
+        let ours = |path: &Path| self.tmp[..2].iter().any(|place| path.starts_with(place));
         let loops = loops::loop_devices().into_iter().filter(|l| ours(&l.backing));
         let journal = |p: &PathBuf| p.extension().is_some_and(|e| e == "journal");
         let mut found: Vec<String> =
@@ -188,12 +189,10 @@ impl Scene {
 
     /// Takes the directories away, with what was left in them: it has been told.
     fn clean(&self) {
-        let (tmp, disk) = (&self.tmp[0], &self.tmp[1]);
-        let _ = fs::remove_dir_all(tmp);
-        if !self.namespaces {
-            let _ = fs::remove_dir_all(disk);
-            return;
+        for own in &self.tmp[..2] {
+            let _ = fs::remove_dir_all(own);
         }
+        let Some(disk) = self.tmp.get(2).filter(|_| self.namespaces) else { return };
         let Ok(mounted) = fs::metadata(disk) else { return };
         let same = |p: &PathBuf| fs::metadata(p).is_ok_and(|m| (m.dev(), m.ino()) == (mounted.dev(), mounted.ino()));
         // Below it lies the one of all.

@@ -8,14 +8,12 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use vmio::store::Store;
 use vmio_model::result::Run;
-
-/// Longest wait for something that must come; a slow machine is no failure.
-pub const LONG: Duration = Duration::from_secs(240);
+#[allow(unused_imports)]
+pub use vmio_testbed::process::Companion;
+use vmio_testbed::{poll_for, scratch};
 
 /// A study of `tests/fixtures/`.
 pub fn fixture(name: &str) -> PathBuf {
@@ -85,12 +83,6 @@ pub fn problems(said: &str) -> Vec<String> {
     all
 }
 
-/// Where journals are obeyed: with `sudo make test` cargo's own directory is another user's.
-fn ground() -> &'static Path {
-    let cargos = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    if vmio_node::private_dir(cargos).is_ok() { cargos } else { Path::new("/var/tmp") }
-}
-
 /// A state directory on a disk.
 pub struct Bed {
     dir: tempfile::TempDir,
@@ -99,8 +91,7 @@ pub struct Bed {
 impl Bed {
     /// An empty one.
     pub fn new() -> Bed {
-        let dir = tempfile::Builder::new().prefix("s").tempdir_in(ground()).unwrap();
-        Bed { dir }
+        Bed { dir: scratch() }
     }
 
     /// With the guest image and the answer whether KVM works, both found out once for all tests.
@@ -194,22 +185,18 @@ impl Bed {
 
     /// Waits until so many samples are stored; false when the program ends before.
     pub fn wait_for_samples(&self, child: &mut Child, count: usize) -> bool {
-        self.wait_for(child, || self.samples() >= count)
+        // A run stores many, and each in its time: the limit is that of the next one.
+        (1..=count).all(|count| self.wait_for(child, || self.samples() >= count))
     }
 
     /// Waits until something is so; false when the program ends before.
+    #[track_caller]
     pub fn wait_for(&self, child: &mut Child, is_so: impl Fn() -> bool) -> bool {
-        let until = Instant::now() + LONG;
-        while Instant::now() < until {
-            if is_so() {
-                return true;
-            }
-            if child.try_wait().unwrap().is_some() {
-                return is_so();
-            }
-            sleep(Duration::from_millis(20));
-        }
-        panic!("nothing came within {LONG:?}");
+        poll_for("what this test waits for while vmio runs", || match (is_so(), child.try_wait().unwrap()) {
+            (true, _) => Ok(true),
+            (false, Some(_)) => Ok(is_so()),
+            (false, None) => Err("the program runs"),
+        })
     }
 
     /// Processes that were started with a path of this bed, by pid and command line.
@@ -261,15 +248,7 @@ impl Bed {
     /// Asserts that nothing is left. The kernel takes a moment to let go of some things.
     #[track_caller]
     pub fn is_clean(&self) {
-        let until = Instant::now() + Duration::from_secs(5);
-        loop {
-            let left = self.left();
-            if left.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < until, "left behind: {left:#?}");
-            sleep(Duration::from_millis(100));
-        }
+        poll_for("nothing is left behind", || Some(self.left()).filter(|left| !left.is_empty()).map_or(Ok(()), Err));
     }
 }
 
@@ -293,29 +272,4 @@ fn control_groups(dir: &Path, levels: u32) -> Vec<PathBuf> {
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
     let _ = rustix::process::kill_process(pid, signal);
-}
-
-/// A process that goes with the test.
-pub struct Companion(Child);
-
-impl Companion {
-    pub fn start(command: &mut Command) -> Companion {
-        let companion = Companion(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
-        // spawn() may return a moment before the new program's command line can be read.
-        let cmdline = format!("/proc/{}/cmdline", companion.0.id());
-        for _ in 0..1000 {
-            if fs::read(&cmdline).is_ok_and(|c| !c.is_empty()) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
-        companion
-    }
-}
-
-impl Drop for Companion {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -10,12 +10,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::Value;
+use vmio_testbed::net::{self, tried};
+use vmio_testbed::poll_until;
 
 use super::bed::{Companion, built};
 use super::schema::fits;
@@ -40,46 +39,28 @@ pub struct Bed {
 impl Bed {
     /// Runs this with a bed, in a network namespace of its own.
     pub fn with(work: impl FnOnce(&Bed) + Send) {
-        Bed::apart(false, work);
+        net::apart(|| work(&Bed::set_up()));
     }
 
     /// As [`Bed::with`], and with a bpffs of its own: programs are attached by TCX and pinned there, where the kernel can do that.
     pub fn with_bpffs(work: impl FnOnce(&Bed) + Send) {
-        Bed::apart(true, work);
+        net::apart_with_bpffs(true, || work(&Bed::set_up()));
     }
 
-    fn apart(bpffs: bool, work: impl FnOnce(&Bed) + Send) {
-        let run = || {
-            // SAFETY: a network namespace alone: no memory, descriptors or file system is unshared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-            if bpffs {
-                // SAFETY: the thread's mounts alone, and with them its working directory.
-                unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-                for line in ["mount --make-rprivate /", "mount -t bpf bpf /sys/fs/bpf"] {
-                    let (done, said) = tried(line);
-                    assert!(done, "{line}: {said}");
-                }
-            }
-            let bed = Bed { dir: tempfile::tempdir().unwrap() };
-            ip("link add br0 type bridge");
-            ip("link add u0 type veth peer name u1");
-            for link in ["br0", "u0", "u1"] {
-                ip(&format!("link set {link} up"));
-            }
-            ip("link set u0 master br0");
-            bed.write(POLICY);
-            bed.plug("t1");
-            // The kernel tells that a link is up some time after it is.
-            let up = |link: &str| {
-                let output = Command::new("ip").args(["-o", "link", "show", "dev", link]).output().unwrap();
-                String::from_utf8_lossy(&output.stdout).contains("state UP")
-            };
-            until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
-            work(&bed);
-        };
-        if let Err(panic) = thread::scope(|s| s.spawn(run).join()) {
-            std::panic::resume_unwind(panic);
+    fn set_up() -> Bed {
+        let bed = Bed { dir: tempfile::tempdir().unwrap() };
+        ip("link add br0 type bridge");
+        ip("link add u0 type veth peer name u1");
+        for link in ["br0", "u0", "u1"] {
+            ip(&format!("link set {link} up"));
         }
+        ip("link set u0 master br0");
+        bed.write(POLICY);
+        bed.plug("t1");
+        // The kernel tells that a link is up some time after it is.
+        let up = |link: &str| tried(&format!("ip -o link show dev {link}")).1.contains("state UP");
+        poll_until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
+        bed
     }
 
     /// What the guard keeps outside of the network: its pins, and what its ledger has in force.
@@ -151,7 +132,7 @@ impl Bed {
     pub fn run_with(&self, args: &[&str]) -> Daemon {
         let mut daemon = self.start(args);
         let answers = || self.vmio(&["guard", "status"]).status.success();
-        until("the daemon answers or has ended", || answers() || daemon.has_ended());
+        poll_until("the daemon answers or has ended", || answers() || daemon.has_ended());
         if daemon.has_ended() {
             panic!("it ended by itself: {:?}", daemon.end(None));
         }
@@ -203,16 +184,7 @@ impl Drop for Daemon {
 }
 
 pub fn ip(line: &str) {
-    let (done, said) = tried(&format!("ip {line}"));
-    assert!(done, "ip {line}: {said}");
-}
-
-/// A program with its arguments: whether it succeeded, and what it said.
-pub fn tried(line: &str) -> (bool, String) {
-    let mut words = line.split(' ');
-    let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+    net::run(&[&format!("ip {line}")]);
 }
 
 /// All queues, filters, programs, pins and interfaces of the namespace, counters apart: as tc and ip show them, and what the
@@ -238,14 +210,6 @@ pub fn host() -> String {
 /// Programs that are attached by TCX, at all interfaces of the namespace, and paths of pins.
 pub fn pinned() -> (usize, usize) {
     (state::State::now().programs, state::pins().len())
-}
-
-pub fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < end, "{what}: not within 30 s");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// By the queues alone: of interfaces that come and go meanwhile nothing more can be asked.
@@ -275,11 +239,11 @@ pub fn metric(bed: &Bed, name: &str, member: &str) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// promtool, which `scripts/root-tests` gets where it is not installed.
+/// promtool, which `scripts/test-images` gets where it is not installed.
 pub fn promtool() -> Command {
     let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("promtool/usr/bin/promtool");
     let all = [PathBuf::from("/usr/bin/promtool"), unpacked];
-    Command::new(all.into_iter().find(|path| path.exists()).expect("no promtool: scripts/root-tests gets one"))
+    Command::new(all.into_iter().find(|path| path.exists()).expect("no promtool: scripts/test-images gets one"))
 }
 
 /// A process that has a tap as QEMU has one, under QEMU's name, and floods it (`crates/guard/examples/tap_guest`).

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use super::schema::fits;
 use serde_json::Value;
-use vmio_testbed::poll_until;
+use vmio_testbed::poll_for;
+pub use vmio_testbed::scratch;
 
 pub mod found;
 
@@ -64,15 +65,10 @@ pub fn start(short: &str, prepare: &str, args: &str) -> Running {
 
 /// Waits until a guest is up: its vCPU's thread is there, and its disks are open.
 pub fn wait(short: &str, guest: &mut Running) {
-    poll_until(&format!("QEMU of {short} comes up"), || {
+    poll_for(&format!("{short}: QEMU is up"), || {
         assert_eq!(guest.0.try_wait().unwrap(), None, "{short}: QEMU did not start");
-        !guest.threads("CPU ").is_empty()
+        Some(()).filter(|()| !guest.threads("CPU ").is_empty()).ok_or("no thread of a processor")
     });
-}
-
-/// A scratch directory on a file system with O_DIRECT.
-pub fn scratch() -> tempfile::TempDir {
-    vmio_testbed::scratch()
 }
 
 /// A file of a MiB whose blocks all hold data.
@@ -109,6 +105,8 @@ pub fn scan(state: &Path, more: &[&str]) -> Value {
         .args(["scan", "--json", "--state"])
         .arg(state)
         .args(more)
+        // By which a test knows what this has started (`silent::errands`).
+        .env("VMIO_STATE", state)
         .stdin(Stdio::null())
         .output()
         .unwrap();

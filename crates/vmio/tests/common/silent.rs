@@ -21,11 +21,13 @@ pub const DISK: &str = "disk.raw";
 /// As the table of mounts and vmio call it.
 pub const SERVER: &str = "FUSE server vmio-test";
 const FILE: INodeNo = INodeNo(2);
-/// Nothing is known without asking.
+/// How long a name is known without asking.
 const TTL: Duration = Duration::ZERO;
 
 #[derive(Default)]
 struct State {
+    /// How long attributes are known without asking.
+    known: Duration,
     silent: bool,
     removed: bool,
     /// What is done about requests that got no answer once the server answers again.
@@ -43,13 +45,23 @@ pub struct Silent {
 impl Silent {
     /// Mounted on a new directory; `None` where there is no FUSE.
     pub fn at(dir: PathBuf, bytes: usize) -> Option<Self> {
+        Self::known_for(Duration::ZERO, dir, bytes)
+    }
+
+    /// For a loop device over its file: who asks the kernel what each loop device of this machine lies over, as others
+    /// do that run at the same time, has an answer without the server.
+    pub fn for_a_loop_device(dir: PathBuf, bytes: usize) -> Option<Self> {
+        Self::known_for(Duration::from_secs(86_400), dir, bytes)
+    }
+
+    fn known_for(known: Duration, dir: PathBuf, bytes: usize) -> Option<Self> {
         let connection = File::options().read(true).write(true).open("/dev/fuse").ok()?;
         fs::create_dir(&dir).unwrap();
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", connection.as_raw_fd());
         let options = std::ffi::CString::new(options).unwrap();
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("vmio-test", &dir, "fuse", flags, options.as_c_str()).ok()?;
-        let state = Arc::new(Mutex::new(State { content: vec![0x5a; bytes], ..State::default() }));
+        let state = Arc::new(Mutex::new(State { known, content: vec![0x5a; bytes], ..State::default() }));
         let served = Served(Arc::clone(&state));
         let session = Session::from_fd(served, connection.into(), SessionACL::All, Config::default()).unwrap();
         // It ends with the mount.
@@ -161,7 +173,7 @@ impl Filesystem for Served {
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         unless_silent!(self, reply, state);
         match attributes(&state, number) {
-            Some(attributes) => reply.attr(&TTL, &attributes),
+            Some(attributes) => reply.attr(&state.known, &attributes),
             None => reply.error(Errno::ENOENT),
         }
     }
@@ -231,12 +243,17 @@ impl Filesystem for Served {
     }
 }
 
-/// Processes of this name that a process is an ancestor of, or that were left by one: by their short names.
-pub fn named(comm: &str) -> Vec<u32> {
+/// Processes that wait for storage on behalf of a vmio with this state directory in its environment.
+pub fn errands(of: &Path) -> Vec<u32> {
+    let setting = format!("VMIO_STATE={}", of.display());
     let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
     pids.filter(|pid| {
-        let is = |file: &str| fs::read_to_string(Path::new("/proc").join(pid.to_string()).join(file));
-        is("comm").is_ok_and(|found| found.trim() == comm)
+        let process = Path::new("/proc").join(pid.to_string());
+        // Of a process that was killed the thread that waits alone has an environment.
+        let mut threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        text(process.join("comm")).trim() == "vmio-errand"
+            && threads.any(|thread| text(thread.path().join("environ")).split('\0').any(|one| one == setting))
     })
     .collect()
 }

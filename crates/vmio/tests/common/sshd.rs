@@ -6,13 +6,12 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use vmio_node::Local;
 use vmio_node::reach::{Machine, Program};
 use vmio_node::ssh::{self, Address};
 use vmio_rig::ours::AGENT;
+use vmio_testbed::{poll_for, scratch};
 
 /// A server, and a user who may go there.
 pub struct Server {
@@ -29,11 +28,11 @@ pub fn run(program: &str, args: &[&str]) {
 /// By what it is known: its address, what a public one leads to it, a name that has two.
 const NAMES: [&str; 3] = ["127.0.0.1", "203.0.113.7", "twofold"];
 
-/// The system's, or the one that scripts/root-tests has unpacked.
+/// The system's, or the one that scripts/test-images has unpacked.
 fn sshd() -> PathBuf {
     let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("sshd/usr/sbin/sshd");
     let all = [PathBuf::from("/usr/sbin/sshd"), unpacked];
-    all.into_iter().find(|path| path.exists()).expect("no sshd: scripts/root-tests gets one")
+    all.into_iter().find(|path| path.exists()).expect("no sshd: scripts/test-images gets one")
 }
 
 impl Server {
@@ -87,13 +86,11 @@ impl Server {
         server
     }
 
-    pub fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is() {
-            let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-            assert!(Instant::now() < end, "{what}: not within 60 s; sshd said: {log}");
-            sleep(Duration::from_millis(20));
-        }
+    /// Waits for a state; where it does not come, what sshd said is told.
+    #[track_caller]
+    pub fn until(&self, state: &str, mut is: impl FnMut() -> bool) {
+        let log = || fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        poll_for(state, || Some(()).filter(|()| is()).ok_or_else(log));
     }
 
     pub fn address(&self) -> Address {
@@ -109,7 +106,10 @@ impl Server {
             at(known),
             at(key)
         );
-        fs::write(&file, config).unwrap();
+        // One that runs may read it.
+        if !Path::new(&file).exists() {
+            fs::write(&file, config).unwrap();
+        }
         format!("ssh -F {file}")
     }
 
@@ -188,7 +188,7 @@ pub struct Disk {
 
 impl Disk {
     pub fn new() -> Disk {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = scratch();
         let file = dir.path().join("disk");
         fs::File::create(&file).unwrap().set_len(600 << 20).unwrap();
         let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().unwrap();
