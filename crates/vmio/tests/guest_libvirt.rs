@@ -178,7 +178,7 @@ const OTHER: &str = "<domain type='qemu'><name>{name}</name><memory unit='MiB'>3
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator>{channel}<memballoon model='none'/></devices></domain>";
 
 /// A study of few and short cells.
-const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 96 }\n\
+const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 192 }\n\
     size = { target_mib = 192 }\n\
     repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 0.5, max_minutes = 3.0, \
     max_gib_written = 20.0 }\n\
