@@ -179,7 +179,7 @@ const OTHER: &str = "<domain type='qemu'><name>{name}</name><memory unit='MiB'>3
 
 /// A study of few and short cells.
 const STUDY: &str = "name = \"away\"\ntitle = \"away\"\nbaseline = \"none\"\nguest = { vcpus = 1, memory_mib = 192 }\n\
-    size = { target_mib = 192 }\n\
+    size = { target_mib = 384 }\n\
     repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.1, seconds = 0.5, max_minutes = 3.0, \
     max_gib_written = 20.0 }\n\
     [[matrix]]\nsides = [\"ssh\"]\ndisks.targets = [\"preallocated\"]\ndisks.drivers = [\"virtio-blk\"]\n\
