@@ -145,8 +145,8 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
 
 impl RunArgs {
     fn wants(&self, test: &Test) -> bool {
-        // Who names a test wants it, however long it takes.
-        let form = self.name.is_some() || test.long == self.long;
+        // Who names a long form wants it.
+        let form = test.long == self.long || self.name.as_ref().is_some_and(|name| name.contains("long_"));
         let package = |name: &String| test.name.starts_with(&format!("{name}::"));
         form && (!self.plain || test.kind == Kind::Plain)
             && (self.package.is_empty() || self.package.iter().any(package))
