@@ -214,13 +214,19 @@ mod tests {
         Wanted { numbers: vec![((4_000, 7), "sda".into())], own: None }
     }
 
+    /// Without what is said of this host's loop devices, whoever has them.
+    fn of_processes(mut users: Users) -> Users {
+        users.unseen.retain(|told| !told.starts_with("the loop device "));
+        users
+    }
+
     #[test]
     fn a_machine_whose_processes_cannot_be_listed_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let found = users(&dir.path().join("none"), &nobody());
         assert_eq!(found.found, Vec::<String>::new());
         assert!(found.unseen[0].contains("cannot be listed"), "{:?}", found.unseen);
-        assert_eq!(users(dir.path(), &nobody()), Users::default());
+        assert_eq!(of_processes(users(dir.path(), &nobody())), Users::default());
     }
 
     #[test]
@@ -247,7 +253,7 @@ mod tests {
         )
         .unwrap();
         let null = Wanted { numbers: vec![((1, 3), "null".into())], own: None };
-        let found = look_once(dir.path(), &null);
+        let found = of_processes(look_once(dir.path(), &null));
         assert_eq!(found.unseen, ["process 813 (kvm) gave no answer"]);
         // The kind of device is not looked at here: see `process`.
         assert_eq!(found.found, Vec::<String>::new());
