@@ -76,6 +76,11 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
     let before = scene.look();
     let known: BTreeSet<String> = owned().into_keys().collect();
     set_child_subreaper(Some(getpid()))?;
+    // A shell that starts something in the background has it ignore these, and what it starts, too (POSIX, 2.11).
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: no handler is installed, the default is set.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
     let child = command.env("TMPDIR", &scene.tmp[0]).env(vmio_testbed::DISK, &scene.tmp[1]).spawn();
     let child =
         child.map_err(|e| io::Error::new(e.kind(), format!("cannot start {:?}: {e}", command.get_program())))?;
