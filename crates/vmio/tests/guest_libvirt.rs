@@ -42,11 +42,11 @@ fn run(program: &str, args: &[&str]) -> String {
     output.out()
 }
 
-/// The system's, or the one that scripts/root-tests has unpacked.
+/// The system's, or the one that scripts/test-images has unpacked.
 fn guest_agent() -> PathBuf {
     let unpacked = Path::new(env!("CARGO_TARGET_TMPDIR")).join("qemu-ga/usr/sbin/qemu-ga");
     let all = [PathBuf::from("/usr/sbin/qemu-ga"), unpacked];
-    all.into_iter().find(|path| path.exists()).expect("no qemu-ga: scripts/root-tests gets one")
+    all.into_iter().find(|path| path.exists()).expect("no qemu-ga: scripts/test-images gets one")
 }
 
 /// libvirtd, a guest with an agent, and a way into the guest that is the test's own.

@@ -54,7 +54,7 @@ fn reason(done: &Done, failure: &Failure) -> String {
 /// The end of a run: what was slow and skipped, what failed with the command that repeats it, and where the time went
 /// (`phases` are lines of what came before).
 pub fn end(done: &[Done], lanes: usize, wall_seconds: f64, phases: &str) {
-    let sum = |kind: Kind| done.iter().filter(|d| d.test.kind == kind).map(|d| d.seconds).sum::<f64>();
+    let sum = |kind: Kind| done.iter().filter(|d| d.test.kind == kind).map(|d| d.seconds).fold(0.0, |a, b| a + b);
     let mut slowest: Vec<&Done> = done.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     println!("\nslowest:");
