@@ -51,7 +51,8 @@ impl Bed {
     fn run(&self, more: &[&str]) -> (Output, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_suite"));
         command.args(["run", "--lanes", "2", "--built"]).arg(self.path("built"));
-        command.arg("--dir").arg(self.path("kept")).args(more).env("RAN", self.dir.path());
+        // As make calls it, by a relative path.
+        command.args(["--dir", "kept"]).args(more).env("RAN", self.dir.path()).current_dir(self.dir.path());
         let output = command.output().unwrap();
         let text = String::from_utf8(output.stdout.clone()).unwrap();
         (output, text)

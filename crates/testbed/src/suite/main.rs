@@ -111,6 +111,8 @@ fn inside(result: &std::path::Path, namespaces: bool, limit: u64, command: &[OsS
 
 fn run_all(args: &RunArgs) -> io::Result<bool> {
     fs::create_dir_all(&args.dir)?;
+    // Tests are run in the directories of their crates.
+    let dir = fs::canonicalize(&args.dir)?;
     let tests: Vec<Test> = programs::tests(&args.built)?.into_iter().filter(|test| args.wants(test)).collect();
     let root = rustix::process::geteuid().is_root();
     let (tests, without): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| root || test.kind == Kind::Plain);
@@ -132,7 +134,7 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
             println!("\nrun {number} of {}", args.repeat);
         }
         let begin = Instant::now();
-        let done = run::run(tests.clone(), args.lanes, &args.dir, report::told)?;
+        let done = run::run(tests.clone(), args.lanes, &dir, report::told)?;
         let phases = args.phases.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         report::end(&done, args.lanes, begin.elapsed().as_secs_f64(), &phases);
         runs.push(done);
