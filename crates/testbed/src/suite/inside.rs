@@ -73,8 +73,9 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         tmp.extend([temporary(&disk)?, disk, "/dev/shm".into()]);
     }
     let scene = Scene { tmp, namespaces };
-    let before = scene.look();
-    let known: BTreeSet<String> = owned().into_keys().collect();
+    // Without namespaces of its own there is nothing before: its directories are new, and it has no children.
+    let (before, known): (Vec<String>, BTreeSet<String>) =
+        if namespaces { (scene.look(), owned().into_keys().collect()) } else { Default::default() };
     set_child_subreaper(Some(getpid()))?;
     // A shell that starts something in the background has it ignore these, and what it starts, too (POSIX, 2.11).
     for signal in [libc::SIGINT, libc::SIGQUIT] {
@@ -138,8 +139,10 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
             break;
         }
     }
-    for pid in left.first().into_iter().flat_map(|_| descendants()).filter_map(|(pid, _)| Pid::from_raw(pid)) {
-        let _ = kill_process(pid, Signal::KILL);
+    if !left.is_empty() {
+        for pid in descendants().into_keys().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
     scene.clean();
     Ok(Outcome { ended, left, unclaimed })
