@@ -275,7 +275,8 @@ fn segments_count_as_the_wire_carries_them() {
 #[test]
 #[ignore = "root"]
 fn a_framed_class_holds_what_the_wire_carries() {
-    const RATE: u64 = 20_000_000;
+    // So little that the bucket makes up for 80 ms in which no processor had time for the queue.
+    const RATE: u64 = 2_000_000;
     apart(|| {
         let mut bed = bed(1);
         let (uplink, at) = (bed.uplink.clone(), bed.tenants[0].device.clone());
@@ -301,20 +302,11 @@ fn a_framed_class_holds_what_the_wire_carries() {
             let bytes = classifier.counts(&at).unwrap().wire_bytes - before - 20_000;
             bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / RATE as f64
         };
-        // Never more than that; a machine that is busy may send less, and has some tries.
         let mut kept = |what: &str, most: f64, send: &dyn Fn(&Bed)| {
-            let tries: Vec<f64> = (0..6)
-                .map(|_| rate(&mut bed, send))
-                .scan(0.0_f64, |best, seen| {
-                    let go_on = *best < 0.85;
-                    *best = best.max(seen);
-                    go_on.then_some(seen)
-                })
-                .collect();
-            assert!(tries.iter().all(|seen| *seen < most), "{what}: {tries:.3?} of the rate");
-            assert!(tries.iter().any(|seen| *seen >= 0.85), "{what}: {tries:.3?} of the rate");
+            let seen = rate(&mut bed, send);
+            assert!((0.85..most).contains(&seen), "{what}: {seen:.3} of the rate");
         };
-        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(30_000, 1)));
-        kept("segments", 1.05, &|bed| tcp(bed, 3 << 20));
+        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(3_000, 1)));
+        kept("segments", 1.05, &|bed| tcp(bed, 512 << 10));
     });
 }

@@ -18,7 +18,7 @@ use vmio_guard::planes::linux::classifier::Way;
 use vmio_guard::planes::linux::{Linux, Netlink, counters, htb, links};
 use vmio_guard::planes::{Options, Plane};
 use vmio_testbed::net::{apart_with_bpffs, run, tried};
-use vmio_testbed::poll_until;
+use vmio_testbed::{poll_until, skip};
 
 /// One whose ledger is there, as a daemon has it.
 pub fn kept(ledger: &Path) -> Linux {
@@ -211,7 +211,7 @@ fn interfaces_that_changed_meanwhile_are_told_apart() {
 #[ignore = "root"]
 fn pins_that_somebody_took_away_are_put_back() {
     if kernels_way() != Way::Tcx {
-        return;
+        return skip("this kernel has no TCX, and so no pins");
     }
     apart_with_bpffs(true, || {
         let bed = bed(1);

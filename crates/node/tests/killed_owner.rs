@@ -81,9 +81,7 @@ fn the_next_start_cleans_up() {
     let holder = Holder::start(dir);
     let (mut victim, cookie) = start_victim(dir);
     // The children come up one after the other.
-    while processes(&cookie) < 3 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    vmio_testbed::poll_until("all three run", || processes(&cookie) >= 3);
     // While the owner lives, nobody touches what is its own.
     assert_eq!(recover(&state).undone, Vec::<String>::new());
     assert_eq!(leftovers(&state), Vec::<String>::new());

@@ -88,10 +88,10 @@ fn the_next_start_undoes_everything_of_a_killed_owner() {
         .spawn()
         .unwrap();
     let ready = temp.path().join("ready");
-    while std::fs::read_to_string(&ready).map_or(true, |r| r.is_empty() && cgroup("x").is_some()) {
+    vmio_testbed::poll_until("the victim has made all", || {
         assert!(victim.try_wait().unwrap().is_none(), "the victim failed");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+        std::fs::read_to_string(&ready).is_ok_and(|r| !r.is_empty() || cgroup("x").is_none())
+    });
     victim.kill().unwrap();
     victim.wait().unwrap();
     let (state, scratch) = (temp.path().join("state"), temp.path().join("scratch"));

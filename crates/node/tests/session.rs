@@ -7,21 +7,14 @@ mod common;
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{sh, start_agent};
 use vmio_node::proto::{Decoder, Hello, Item, Kind, READY, VERSION, encode};
 use vmio_node::{At, Error, FileStat, Local, Node, Reader, Remote, SamplePlan};
+use vmio_testbed::poll_until;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn eventually(what: &str, test: impl Fn() -> bool) {
-    let until = Instant::now() + 20 * SECOND;
-    while !test() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// Makes all sorts of changes through `node`; returns a check that they are gone.
 fn change_things(node: &Remote, dir: &Path) -> impl Fn() -> bool + use<> {
@@ -34,7 +27,7 @@ fn change_things(node: &Remote, dir: &Path) -> impl Fn() -> bool + use<> {
     std::mem::forget(sampling);
     let children = PathBuf::from(format!("/proc/{pid}/task/{pid}/children"));
     let count = || std::fs::read_to_string(&children).unwrap_or_default().split_whitespace().count();
-    eventually("both children run", || count() == 2);
+    poll_until("both children run", || count() == 2);
     let pids: Vec<String> = std::fs::read_to_string(&children)
         .unwrap()
         .split_whitespace()
@@ -91,7 +84,7 @@ fn the_next_hello_ends_the_session_before() {
     // read the same socket here, so the first is not used any more.)
     let (mut wire, nonce) = (agent.stream.try_clone().unwrap(), 7);
     wire.write_all(&Hello { version: VERSION, nonce }.encode()).unwrap();
-    eventually("the first session is undone", &undone);
+    poll_until("the first session is undone", &undone);
     agent.end();
     drop(first);
 }
@@ -197,7 +190,7 @@ fn garbage_ends_the_session_but_not_the_agent() {
     let node = agent.connect();
     let undone = change_things(&node, dir.path());
     agent.stream.try_clone().unwrap().write_all(&[0xff; 64]).unwrap();
-    eventually("garbage ends the session", &undone);
+    poll_until("garbage ends the session", &undone);
     let told = node.read(Path::new("/proc/uptime")).unwrap_err();
     assert!(told.to_string().contains("ended the session"), "{told}");
     agent.end();

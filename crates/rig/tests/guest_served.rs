@@ -13,6 +13,7 @@ use vmio_look::images::info::{self, Image};
 use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State};
+use vmio_testbed::poll_for;
 
 const MIB: u64 = 1 << 20;
 
@@ -101,11 +102,8 @@ fn virtio_blk_gets_vhost_user_and_a_server_that_died_is_started_again() {
     let pid = target.servers(&a)[0];
     let died = rustix::process::Pid::from_raw(pid as i32).unwrap();
     rustix::process::kill_process(died, rustix::process::Signal::KILL).unwrap();
-    let gone = (0..200).find_map(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        target.sound(&a).err()
-    });
-    let said = gone.unwrap().to_string();
+    let gone = poll_for("it is noticed", || target.sound(&a).err().ok_or("it is sound"));
+    let said = gone.to_string();
     assert!(said.contains("vmio-served.raw") && said.contains("killed by signal 9"), "{said}");
     let again = target.attach(&a).unwrap();
     assert_eq!(again, storage);

@@ -7,14 +7,14 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::Bed;
 use libbpf_rs::query::ProgInfoIter;
 use vmio_look::backing::Backing;
 use vmio_look::trace::{BlockTrace, Error};
 use vmio_model::top::{Flow, latency};
-use vmio_testbed::must_be_root;
+use vmio_testbed::{must_be_root, poll_until};
 
 /// Tracing, or the reason why this machine has none, which is then no fault of vmio's.
 fn tracing() -> Option<BlockTrace> {
@@ -176,12 +176,8 @@ fn in_kernel(programs: &BTreeSet<u32>) -> bool {
 }
 
 /// The kernel frees them a moment after the last descriptor is closed.
-fn gone_soon(programs: &BTreeSet<u32>) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
-    while in_kernel(programs) && Instant::now() < until {
-        sleep(Duration::from_millis(50));
-    }
-    !in_kernel(programs)
+fn are_gone(programs: &BTreeSet<u32>) {
+    poll_until("the kernel has freed them", || !in_kernel(programs));
 }
 
 const HOLD: &str = "VMIO_TEST_HOLD_TRACE";
@@ -205,7 +201,7 @@ fn nothing_stays_attached() {
     let own: BTreeSet<u32> = held_by(std::process::id()).difference(&before).copied().collect();
     assert!(own.len() >= 3 && in_kernel(&own), "{own:?}");
     drop(trace);
-    assert!(gone_soon(&own), "after drop");
+    are_gone(&own);
 
     let test = std::env::current_exe().unwrap();
     let mut child = Command::new(test)
@@ -214,15 +210,14 @@ fn nothing_stays_attached() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let until = Instant::now() + Duration::from_secs(30);
     let mut held = BTreeSet::new();
-    while held.len() < own.len() && Instant::now() < until {
-        sleep(Duration::from_millis(100));
+    poll_until("another process holds as many", || {
         held = held_by(child.id());
-    }
+        held.len() >= own.len()
+    });
     assert!(in_kernel(&held), "{held:?}");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!Path::new(&format!("/proc/{}", child.id())).exists());
-    assert!(gone_soon(&held), "after SIGKILL");
+    are_gone(&held);
 }

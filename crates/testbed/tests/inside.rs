@@ -14,7 +14,9 @@ fn inside(script: &str, more: &[&str]) -> (Value, Output) {
     command.arg("inside").arg(&result).args(more).args(["--", "sh", "-c", script]).env("TMPDIR", place.path());
     let output = command.output().unwrap();
     let text = std::fs::read_to_string(Path::new(&result)).unwrap_or_else(|e| panic!("{e}: {output:?}"));
-    (serde_json::from_str(&text).unwrap(), output)
+    let mut told: Value = serde_json::from_str(&text).unwrap();
+    assert!(told.as_object_mut().unwrap().remove("cpu_seconds").unwrap().as_f64().unwrap() > 0.0);
+    (told, output)
 }
 
 #[test]
@@ -23,11 +25,12 @@ fn what_a_command_leaves_is_told_and_its_code_is_kept() {
     assert_eq!(clean, json!({"ended": {"code": 7}, "left": [], "unclaimed": []}));
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     // An orphan in a session of its own, without a variable of its parent's, and a file.
-    let (left, output) = inside("env -i setsid -f sleep 97; touch $TMPDIR/f", &[]);
+    let orphan = format!("sleep 97.{}", std::process::id());
+    let (left, output) = inside(&format!("env -i setsid -f {orphan}; touch $TMPDIR/f"), &[]);
     assert_eq!((&left["ended"], output.status.code()), (&json!({"code": 0}), Some(1)));
     let lines = left["left"].to_string();
-    assert!(lines.contains("sleep 97") && lines.contains("temporary file"), "{lines}");
-    let running = Command::new("pgrep").args(["-fx", "sleep 97"]).output().unwrap();
+    assert!(lines.contains(&orphan) && lines.contains("temporary file"), "{lines}");
+    let running = Command::new("pgrep").args(["-fx", &orphan]).output().unwrap();
     assert!(running.stdout.is_empty(), "it was ended: {running:?}");
 }
 

@@ -69,7 +69,7 @@ fn failures_are_told_last_with_reason_and_command() {
     let (output, text) = bed.run(&[]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert_eq!(last(&text), "1 passed, 2 failed, 1 skipped");
-    let end = text.split_once("slowest:").unwrap().1;
+    let end = text.split_once("slowest, ").unwrap().1;
     for line in [
         "failed: made-up::some wrong\n  here.rs:7:1: two is not three",
         "repeat: make test-one TEST='made-up::some wrong'",

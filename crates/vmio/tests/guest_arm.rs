@@ -15,6 +15,7 @@ use bed::{Bed, fixture};
 use schema::fits;
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::result::{Accel, Run, RunState};
+use vmio_testbed::skip;
 
 /// What an image for these guests is made of, and the image.
 const KEPT: [&str; 3] = ["images-arm64", "packages-arm64", "kernels"];
@@ -31,7 +32,7 @@ fn bed(what: &str) -> Option<Bed> {
         (!kept.join(KEPT[0]).is_dir(), "no image for aarch64 (make test-long builds one)"),
     ];
     if let Some((_, why)) = lacks.iter().find(|(absent, _)| *absent) {
-        eprintln!("  SKIPPED: {what}: {why}");
+        skip(&format!("{what}: {why}"));
         return None;
     }
     let bed = Bed::new();

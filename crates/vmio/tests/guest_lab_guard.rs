@@ -11,13 +11,14 @@ use serde_json::Value;
 use crate::help::bed::{Bed, built, fixture};
 use crate::help::schema::fits;
 
-/// Last parts of the guests' addresses, and what each is to get in Mbit/s: 2 and 1 are their own, the third has its
-/// maximum, and of the 1.5 that are left the first two have a half each.
-const SHARES: [(&str, f64); 3] = [("10", 2.75), ("11", 1.75), ("12", 0.5)];
+/// Last parts of the guests' addresses, and what each is to get in Mbit/s: 0.8 and 0.4 are their own, the third has its
+/// maximum, and of the 0.6 that are left the first two have a half each. At so little what waits lasts for longer than an
+/// emulated processor is busy elsewhere.
+const SHARES: [(&str, f64); 3] = [("10", 1.1), ("11", 0.7), ("12", 0.2)];
 /// How far from it a guest may be: processors are emulated, and shared with other work.
 const NEAR: f64 = 0.25;
 /// What goes over the uplink, in Mbit/s.
-const CAPACITY: f64 = 5.0;
+const CAPACITY: f64 = 2.0;
 
 /// What a script in a lab host said.
 struct Said(BTreeMap<String, Vec<String>>);
@@ -153,8 +154,9 @@ fn clock_jumps(said: &Said) {
         assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
         assert_eq!(breaches(&status), breaches(&before));
         for member in members(&status) {
+            // Of few packets, since the look before.
             let rate = member["rate_bps"].as_f64().unwrap() / 1e6;
-            assert!(rate > 0.0 && rate < 1.04 * CAPACITY, "{member}");
+            assert!((0.0..2.0 * CAPACITY).contains(&rate), "{member}");
             assert_eq!(member["breached_seconds"], Value::Null);
         }
         let longest = status["loop"]["longest_seconds"].as_f64().unwrap();
@@ -200,15 +202,15 @@ fn long_guard_in_a_lab_host_holds_guests_on_open_vswitch() {
     let [with, without] = said.all("checked") else { panic!("{:?}", said.all("checked")) };
     for words in [
         "0 ",
-        "limit: tap0 (g0): Open vSwitch limits what it sends to 1 Mbit/s",
-        "class gold guarantees 2 Mbit/s, but Open vSwitch lets no more than 1 Mbit/s pass",
+        "limit: tap0 (g0): Open vSwitch limits what it sends to 400 kbit/s",
+        "class gold guarantees 800 kbit/s, but Open vSwitch lets no more than 400 kbit/s pass",
         "|ovs-vsctl set interface tap0 ingress_policing_rate=0 ingress_policing_burst=0|",
     ] {
         assert!(with.replace("|  ", " ").contains(words), "{words}: {with}");
     }
     assert!(!without.contains("limit: tap0"), "{without}");
     let policed =
-        ["tap0: 1000 kbit/s, 1 in the kernel", "tap0: 0 kbit/s, 0 in the kernel", "d0: 1000 kbit/s, 1 in the kernel"];
+        ["tap0: 400 kbit/s, 1 in the kernel", "tap0: 0 kbit/s, 0 in the kernel", "d0: 1000 kbit/s, 1 in the kernel"];
     assert_eq!(said.all("policed"), policed);
 }
 

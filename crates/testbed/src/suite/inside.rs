@@ -55,6 +55,8 @@ pub struct Outcome {
     /// Control groups and trace instances that came meanwhile and whose owner was never seen alive: this test's or
     /// another's. A leak if they are there when all tests are done.
     pub unclaimed: Vec<String>,
+    /// Processor time that it and all that it started took, user and system.
+    pub cpu_seconds: f64,
 }
 
 /// Runs a command so; with `namespaces` as a test with root.
@@ -145,7 +147,20 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         }
     }
     scene.clean();
-    Ok(Outcome { ended, left, unclaimed })
+    Ok(Outcome { ended, left, unclaimed, cpu_seconds: cpu_seconds()? })
+}
+
+/// Processor time of those that this process has waited for, and of theirs (getrusage(2)).
+fn cpu_seconds() -> io::Result<f64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call fills the one structure that it is given, of which all zeros are a value, too.
+    let usage = unsafe {
+        if libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        usage.assume_init()
+    };
+    Ok([usage.ru_utime, usage.ru_stime].iter().map(|t| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6).sum())
 }
 
 /// What was seen while a test ran.

@@ -79,8 +79,8 @@ struct RunArgs {
     /// Seconds of what went before (a line each, then the name), to be told at the end.
     #[arg(long)]
     phases: Option<PathBuf>,
-    /// Tests at a time.
-    #[arg(long, default_value_t = std::thread::available_parallelism().map_or(2, usize::from) + 1)]
+    /// Tests at a time; half of them may boot guests.
+    #[arg(long, default_value_t = 2 * std::thread::available_parallelism().map_or(2, usize::from))]
     lanes: usize,
     /// Only tests whose names contain this.
     name: Option<String>,

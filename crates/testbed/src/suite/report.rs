@@ -14,7 +14,7 @@ const SLOW: f64 = 5.0;
 /// Lines of a failed test's log that are shown where it fails; the whole log stays.
 const LINES: usize = 60;
 /// How many of the slowest tests are named at the end.
-const SLOWEST: usize = 10;
+const SLOWEST: usize = 20;
 
 /// A test is done.
 pub fn told(done: &Done) {
@@ -57,8 +57,11 @@ pub fn end(done: &[Done], lanes: usize, wall_seconds: f64, phases: &str) {
     let sum = |kind: Kind| done.iter().filter(|d| d.test.kind == kind).map(|d| d.seconds).fold(0.0, |a, b| a + b);
     let mut slowest: Vec<&Done> = done.iter().collect();
     slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    println!("\nslowest:");
-    slowest.iter().take(SLOWEST).for_each(|d| println!("  {:6.1} s  {}", d.seconds, d.test.name));
+    println!("\nslowest, with the processor time of all that they started:");
+    slowest
+        .iter()
+        .take(SLOWEST)
+        .for_each(|d| println!("  {:6.1} s {:6.1} s  {}", d.seconds, d.cpu_seconds, d.test.name));
     let skipped = done.iter().filter_map(|d| Some((d, d.skipped.as_ref()?)));
     let mut lacks: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (d, reasons) in skipped {

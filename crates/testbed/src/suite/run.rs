@@ -15,14 +15,8 @@ use crate::programs::{Kind, Test};
 const LIMIT: Duration = Duration::from_secs(600);
 /// A long form may take an hour.
 const LONG_LIMIT: Duration = Duration::from_secs(3600);
-/// What watches the machine's own disk is disturbed by any other test that writes; what counts reads for each guest of the
-/// host, by guests that come and go.
-const ALONE: &[&str] = &[
-    "rig::root_watch ",
-    "rig::root_iostat ",
-    "look::guest_running two_hundred_guests",
-    "look::guest_disks each_of_two_hundred_guests",
-];
+/// What counts reads for each guest of the host is disturbed by guests that come and go.
+const ALONE: &[&str] = &["look::guest_running two_hundred_guests", "look::guest_disks each_of_two_hundred_guests"];
 
 /// Why a test failed.
 pub enum Failure {
@@ -38,6 +32,8 @@ pub enum Failure {
 pub struct Done {
     pub test: Test,
     pub seconds: f64,
+    /// Processor time of it and of all that it started.
+    pub cpu_seconds: f64,
     pub failure: Option<Failure>,
     /// What this machine lacks for it, a reason a line.
     pub skipped: Option<String>,
@@ -51,35 +47,62 @@ pub struct Done {
 struct Queue {
     waiting: VecDeque<Test>,
     running: usize,
+    /// Of these, with guests.
+    guests: usize,
     alone: bool,
+}
+
+impl Queue {
+    /// The next test that may begin now. A guest keeps a processor busy, where other tests wait for most of their time: half
+    /// of the lanes have guests at most, and the other half has what is without meanwhile.
+    fn take(&mut self, lanes: usize) -> Option<Test> {
+        let is_first_alone = self.waiting.front().is_some_and(is_alone);
+        if self.alone || is_first_alone && self.running > 0 {
+            return None;
+        }
+        let may_begin = |test: &Test| test.kind != Kind::Guest || self.guests < lanes.div_ceil(2);
+        let at = self.waiting.iter().position(may_begin)?;
+        let test = self.waiting.remove(at)?;
+        self.running += 1;
+        self.guests += usize::from(test.kind == Kind::Guest);
+        self.alone = is_first_alone;
+        Some(test)
+    }
+
+    /// A test is done.
+    fn give(&mut self, kind: Kind) {
+        self.running -= 1;
+        self.guests -= usize::from(kind == Kind::Guest);
+        self.alone = false;
+    }
+}
+
+fn is_alone(test: &Test) -> bool {
+    ALONE.iter().any(|name| test.name.starts_with(name))
 }
 
 /// Runs them in so many lanes; each is told of when it is done.
 pub fn run(mut tests: Vec<Test>, lanes: usize, dir: &Path, told: impl Fn(&Done) + Sync) -> io::Result<Vec<Done>> {
     let known = crate::times::load(dir);
-    let is_alone = |test: &Test| ALONE.iter().any(|name| test.name.starts_with(name));
     let time = |test: &Test| known.get(&test.name).copied().unwrap_or(0.0);
     tests.sort_by(|a, b| {
         (!is_alone(a), a.kind).cmp(&(!is_alone(b), b.kind)).then(time(b).total_cmp(&time(a))).then(a.name.cmp(&b.name))
     });
-    let queue = Mutex::new(Queue { waiting: tests.into(), running: 0, alone: false });
+    let queue = Mutex::new(Queue { waiting: tests.into(), running: 0, guests: 0, alone: false });
     let (free, done) = (Condvar::new(), Mutex::new(Vec::new()));
     let take = || {
         let mut queue = queue.lock().ok()?;
-        loop {
-            let alone = is_alone(queue.waiting.front()?);
-            if !queue.alone && (!alone || queue.running == 0) {
-                queue.running += 1;
-                queue.alone = alone;
-                return queue.waiting.pop_front();
+        while !queue.waiting.is_empty() {
+            if let Some(test) = queue.take(lanes) {
+                return Some(test);
             }
             queue = free.wait(queue).ok()?;
         }
+        None
     };
-    let give = || {
+    let give = |kind| {
         if let Ok(mut queue) = queue.lock() {
-            queue.running -= 1;
-            queue.alone = false;
+            queue.give(kind);
         }
         free.notify_all();
     };
@@ -87,8 +110,9 @@ pub fn run(mut tests: Vec<Test>, lanes: usize, dir: &Path, told: impl Fn(&Done) 
         for _ in 0..lanes {
             scope.spawn(|| {
                 while let Some(test) = take() {
+                    let kind = test.kind;
                     let one = one(test, dir);
-                    give();
+                    give(kind);
                     told(&one);
                     if let Ok(mut done) = done.lock() {
                         done.push(one);
@@ -125,6 +149,7 @@ fn one(test: Test, dir: &Path) -> Done {
         let _ = fs::remove_file(done);
     }
     let mut unclaimed = Vec::new();
+    let cpu_seconds = outcome.as_ref().map_or(0.0, |outcome| outcome.cpu_seconds);
     let failure = match outcome {
         Err(e) => Some(Failure::NotRun(e)),
         Ok(Outcome { left, .. }) if !left.is_empty() => Some(Failure::Left(left)),
@@ -137,7 +162,7 @@ fn one(test: Test, dir: &Path) -> Done {
     if failure.is_none() {
         let _ = fs::remove_file(&log);
     }
-    Done { test, seconds, failure, skipped, unclaimed, log }
+    Done { test, seconds, cpu_seconds, failure, skipped, unclaimed, log }
 }
 
 fn outcome(test: &Test, log: &Path, result: &Path, lacks: &Path) -> io::Result<Outcome> {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -183,20 +184,29 @@ impl Bed {
         self.last().map_or(0, |r| r.samples.len())
     }
 
-    /// Waits until so many samples are stored; false when the program ends before.
-    pub fn wait_for_samples(&self, child: &mut Child, count: usize) -> bool {
+    /// Waits until so many samples are stored by a program that does not end before.
+    #[track_caller]
+    pub fn wait_for_samples(&self, child: &mut Child, count: usize) {
         // A run stores many, and each in its time: the limit is that of the next one.
-        (1..=count).all(|count| self.wait_for(child, || self.samples() >= count))
+        for count in 1..=count {
+            self.wait_for(child, || self.samples() >= count);
+        }
     }
 
-    /// Waits until something is so; false when the program ends before.
+    /// Waits until something is so, while the program runs.
     #[track_caller]
-    pub fn wait_for(&self, child: &mut Child, is_so: impl Fn() -> bool) -> bool {
-        poll_for("what this test waits for while vmio runs", || match (is_so(), child.try_wait().unwrap()) {
-            (true, _) => Ok(true),
-            (false, Some(_)) => Ok(is_so()),
-            (false, None) => Err("the program runs"),
-        })
+    pub fn wait_for(&self, child: &mut Child, is_so: impl Fn() -> bool) {
+        let ended =
+            poll_for("what this test waits for while vmio runs", || match (is_so(), child.try_wait().unwrap()) {
+                (true, _) => Ok(None),
+                (false, Some(status)) => Ok(Some(status).filter(|_| !is_so())),
+                (false, None) => Err("the program runs"),
+            });
+        if let Some(status) = ended {
+            let mut said = String::new();
+            let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+            panic!("it ended before, with {status}: {said}");
+        }
     }
 
     /// Processes that were started with a path of this bed, by pid and command line.
