@@ -1,21 +1,15 @@
 //! What lies below the disks of processes that run, on real files: chains of images, holes, the page
 //! cache. The processes are stand-ins with a QEMU's command line, so that there can be many.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
-
-#[path = "common/reads.rs"]
-mod reads;
-#[path = "common/stand_in.rs"]
-mod stand_in;
 
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use stand_in::StandIn;
+use crate::reads;
+use crate::stand_in::StandIn;
 use vmio_look::Look;
 use vmio_look::scan::scan;
 use vmio_model::facts::Guest;

@@ -1,8 +1,6 @@
 //! Looks at QEMU processes that run: their monitors are asked where they are free, and left alone
 //! where they are not.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader, Write};

@@ -1,8 +1,6 @@
 //! What findings print for the monitor of a QEMU that runs is pasted into a shell as it is printed: QEMU takes
 //! it, however its disks were named, and the fault is gone.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;

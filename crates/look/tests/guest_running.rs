@@ -1,21 +1,15 @@
 //! Guests that others started are read from /proc and /sys: real QEMU processes (no system runs in
 //! them), with taps in the network namespace of the test. Run with `cargo test -- --ignored`.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
-
-#[path = "common/reads.rs"]
-mod reads;
-#[path = "common/stand_in.rs"]
-mod stand_in;
 
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use stand_in::StandIn;
+use crate::reads;
+use crate::stand_in::StandIn;
 use vmio_look::Look;
 use vmio_look::kinds::find;
 use vmio_look::scan::scan;

@@ -1,7 +1,5 @@
 //! A container that runs: a process in namespaces and a control group of its own.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::path::{Path, PathBuf};

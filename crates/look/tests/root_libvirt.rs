@@ -2,8 +2,6 @@
 //! lie in file systems in memory, in mount, network and process namespaces of the test's own, which
 //! end with it: nothing stays behind, however it ends.
 
-// What is tested here is set up by other means than a look has.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -68,7 +66,7 @@ fn a_guest_of_a_real_daemon() {
         // A shell as the first process buries those whose parents are gone, as libvirt expects.
         .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
         .arg(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "a_guest_of_a_real_daemon", "--nocapture"])
+        .args(["--ignored", "--exact", "root_libvirt::a_guest_of_a_real_daemon", "--nocapture"])
         .env(INSIDE, "1")
         .output()
         .expect("unshare (util-linux) is installed");

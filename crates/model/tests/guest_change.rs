@@ -1,8 +1,6 @@
 //! QEMU itself takes the options that the findings tell people to paste, and libvirt's schema the
 //! elements.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;

@@ -1,8 +1,6 @@
 //! Names in a change come from command lines and configurations that others may have written. Whatever they
 //! hold, a shell that the text is pasted into runs none of it.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;

@@ -1,7 +1,5 @@
 //! The published figures are data that reads, and agree with what is quoted of them elsewhere.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 #[test]

@@ -3,17 +3,13 @@
 //! `tests/fixtures/policy/{good,refused,warned}`: each `NAME.toml`, or directory of several, beside
 //! `NAME.txt` with what is printed. `VMIO_BLESS=1` writes the latter anew: read the difference.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{amamou2012, fixture, fixtures, read};
+use crate::common::{amamou2012, fixture, fixtures, read};
 use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, plan};
 use vmio_model::policy::{Direction, Framing, HOST, Kind, Links, Policy};
 

@@ -2,13 +2,9 @@
 //! makes it panic or hang; what is refused names file, line and key; what is accepted keeps its
 //! promises and can be planned. 20,000 inputs here, a million in the long form.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::{fixture, fixtures, read};
+use crate::common::{fixture, fixtures, read};
 use vmio_model::policy::plan::{Algorithm, plan};
 use vmio_model::policy::{Direction, Links, Loaded, PolicyError};
 

@@ -1,8 +1,6 @@
 //! Proxmox's commands of a change, run by a shell with a `qm` that only writes down what it is told: a
 //! slot is written anew from itself, and nothing of it that the change is not about may be lost.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 use std::process::Command;

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,7 +24,7 @@ fn it_passes_the_contract_and_ends_with_its_input() {
     let state = tempfile::tempdir().unwrap();
     let (mut agent, halves) = start(state.path());
     let node = Remote::connect("child", halves, Duration::from_secs(20)).unwrap();
-    common::check_all(&node);
+    crate::common::check_all(&node);
     drop(node);
     assert!(agent.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use vmio_node::Local;
 
 #[test]
 fn local() {
-    common::check_all(&Local::new());
+    crate::common::check_all(&Local::new());
 }
 
 #[test]
 fn remote() {
-    let agent = common::start_agent();
-    common::check_all(&agent.connect());
+    let agent = crate::common::start_agent();
+    crate::common::check_all(&agent.connect());
     agent.end();
 }
 
@@ -29,14 +27,14 @@ fn fake() {
         .program("true", says("out"))
         .command(|cmd| (cmd.program == "sh").then(|| fails(i32::try_from(cmd.args.len()).unwrap_or(-1), "err")));
     let dir = std::path::Path::new("/dir");
-    common::missing_in_memory(&node, dir);
+    crate::common::missing_in_memory(&node, dir);
     node.write(&dir.join("sub/b"), b"\0\xff", Some(0o600)).unwrap();
     node.write(&dir.join("a"), b"x", None).unwrap();
     assert_eq!(node.list(dir).unwrap(), ["a", "sub"]);
     assert_eq!(node.read(&dir.join("sub/b")).unwrap(), b"\0\xff");
     assert_eq!(node.stat(&dir.join("sub/b")).unwrap().unwrap().mode, 0o100_600);
     assert_eq!(node.stat(dir).unwrap().unwrap().mode & 0o170_000, 0o040_000);
-    common::no_program_in_memory(&node);
+    crate::common::no_program_in_memory(&node);
     assert_eq!(node.exec(&Exec::new("true")).unwrap().out(), "out");
     let output = node.exec(&Exec::new("sh").args(["-c", "x"])).unwrap();
     assert_eq!((output.end, output.err()), (End::Exit(2), "err".into()));

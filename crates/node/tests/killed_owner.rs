@@ -59,7 +59,7 @@ impl Drop for Holder {
 
 fn start_victim(dir: &Path) -> (std::process::Child, String) {
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["helper_victim", "--exact", "--ignored", "--nocapture"])
+        .args(["killed_owner::helper_victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -82,7 +82,7 @@ fn helper_victim() {
 fn the_next_start_undoes_everything_of_a_killed_owner() {
     let temp = tempfile::tempdir().unwrap();
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["helper_victim", "--exact", "--ignored", "--nocapture"])
+        .args(["root_undo::helper_victim", "--exact", "--ignored", "--nocapture"])
         .env("VMIO_TEST_DIR", temp.path())
         .stdout(std::process::Stdio::null())
         .spawn()

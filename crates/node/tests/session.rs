@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{sh, start_agent};
+use crate::common::{sh, start_agent};
 use vmio_node::proto::{Decoder, Hello, Item, Kind, READY, VERSION, encode};
 use vmio_node::{At, Error, FileStat, Local, Node, Reader, Remote, SamplePlan};
 use vmio_testbed::poll_until;

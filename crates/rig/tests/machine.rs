@@ -1,6 +1,5 @@
 //! All tests that need root or boot real guests, in one program: a program for each file would take as long to build
-//! as all of them together. A file has its line here; what watches the disk itself is a program of its own, since it
-//! is run alone.
+//! as all of them together. A file has its line here.
 
 #![allow(missing_docs)]
 
@@ -17,9 +16,11 @@ mod root_blocktrace;
 mod root_cells;
 mod root_container;
 mod root_cpu;
+mod root_iostat;
 mod root_limits;
 mod root_modelled;
 mod root_networks;
 mod root_places;
 mod root_settings;
 mod root_targets;
+mod root_watch;

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
-use common::Bed;
+use crate::common::Bed;
 use vmio_look::backing::Backing;
 use vmio_node::{Exec, Node};
 use vmio_rig::probes::{Subject, Thing, Watch};

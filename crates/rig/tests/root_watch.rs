@@ -2,14 +2,12 @@
 //! mounted, each test mounts it in a mount namespace of its own, which ends with it.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use common::Bed;
+use crate::common::Bed;
 use vmio_look::neighbours::{Kind, Neighbour};
 use vmio_rig::gentle::events::Op;
 use vmio_rig::gentle::history::{Limits, Seen, Verdict};

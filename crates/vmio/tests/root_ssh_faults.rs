@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vmio_testbed::{limit, scratch};
 
 use crate::help::bed::Bed;
-use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, programs_but, rounds, run, stand_in, study};
+use crate::help::sshd::{Disk, ON_A_DISK, Server, agents, only_agents, programs_but, rounds, run, stand_in, study};
 
 #[test]
 #[ignore = "root"]
@@ -33,12 +33,13 @@ fn a_run_whose_connection_breaks_keeps_what_it_has_and_leaves_nothing_there() {
     server.until("the file is gone there", || fs::read_dir(there.path()).unwrap().count() == 0);
     let fio = there.path().display().to_string();
     server.until("no fio is left", || !Command::new("pgrep").args(["-f", &fio]).output().unwrap().status.success());
-    server.until("nothing is left of the agent", || agents() == before);
+    only_agents(&before);
     assert!((2..9).contains(&bed.samples()), "{said}");
     let mut command = bed.command(&["study", "run", &study, "--yes", "--on", &on, "--resume"]);
     bed.finish(command.env("VMIO_SSH", &ssh)).with(0).says(&["resuming run"]);
     assert_eq!((bed.samples(), bed.last().unwrap().skipped), (9, Vec::new()));
-    assert_eq!((agents(), fs::read_dir(there.path()).unwrap().count()), (before, 0));
+    only_agents(&before);
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0);
     bed.is_clean();
 }
 
@@ -165,7 +166,8 @@ fn a_disk_there_that_others_fill_meanwhile_is_told_and_left_as_it_was() {
     mounted.fill(100 << 20);
     let ended = bed.end(began()).with(1);
     ended.says(&["were not all written", "No space left on device", "free some there", &server.address().to_string()]);
-    assert_eq!((mounted.made(), agents()), (None, before.clone()));
+    only_agents(&before);
+    assert_eq!(mounted.made(), None);
     fs::remove_file(mounted.others()).unwrap();
     // While cells run: what they write has its blocks.
     let running = began();
@@ -173,7 +175,8 @@ fn a_disk_there_that_others_fill_meanwhile_is_told_and_left_as_it_was() {
     mounted.fill(0);
     bed.end(running).with(0);
     assert_eq!((bed.samples(), bed.last().unwrap().skipped), (4, Vec::new()));
-    assert_eq!((mounted.made(), agents()), (None, before));
+    only_agents(&before);
+    assert_eq!(mounted.made(), None);
     bed.is_clean();
     // Nobody has it mounted still.
     drop(server);
@@ -201,6 +204,7 @@ fn what_a_machine_lacks_is_not_measured_there_and_the_rest_is() {
     assert_eq!(run.samples.len(), 4, "openssl and lu, twice each");
     let alone = study(server.dir.path(), &disk_alone());
     run_of(&alone, &[]).with(3).says(&["nothing can be measured here", &lacks]);
-    assert_eq!((agents(), fs::read_dir(there.path()).unwrap().count()), (before, 0));
+    only_agents(&before);
+    assert_eq!(fs::read_dir(there.path()).unwrap().count(), 0);
     bed.is_clean();
 }

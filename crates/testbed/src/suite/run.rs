@@ -16,7 +16,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// A long form may take an hour.
 const LONG_LIMIT: Duration = Duration::from_secs(3600);
 /// What counts reads for each guest of the host is disturbed by guests that come and go.
-const ALONE: &[&str] = &["look::guest_running two_hundred_guests", "look::guest_disks each_of_two_hundred_guests"];
+const ALONE: &[&str] =
+    &["look::machine guest_running::two_hundred_guests", "look::machine guest_disks::each_of_two_hundred_guests"];
 
 /// Why a test failed.
 pub enum Failure {

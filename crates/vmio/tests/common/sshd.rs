@@ -156,6 +156,15 @@ pub fn agents() -> Vec<String> {
     names.filter(|name| name.starts_with("vmio.")).collect()
 }
 
+/// Waits until there are these again: the shell at the other end takes an agent away when its program has ended.
+#[track_caller]
+pub fn only_agents(before: &[String]) {
+    poll_for("agents at the other end are gone", || match agents() {
+        now if now == before => Ok(()),
+        now => Err(now),
+    });
+}
+
 /// A study of few and short cells.
 pub fn study(dir: &Path, rows: &str) -> String {
     let text = format!(

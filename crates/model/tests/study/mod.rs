@@ -1,8 +1,6 @@
 //! Studies: the shipped ones, what is said of bad ones, their cells, their price, and their order in time, also
 //! under interruptions.
 
-// Fixtures are files, and times are measured around the model.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 #![allow(clippy::unwrap_used)]
 
 mod baseline;
