@@ -7,7 +7,7 @@ VMIO   := $(TARGET)/release/vmio
 BUILT  := $(TARGET)/tests.json
 SUITE  := $(TARGET)/debug/suite run --built $(BUILT) --dir $(TARGET)/suite --phases $(TARGET)/phases
 
-.PHONY: demo build deb agent agent-arm64 test test-long test-steady test-one check tests bench lint clean help
+.PHONY: demo build deb agent agent-arm64 test test-long test-steady test-one check tests benches images bench lint clean help
 
 help:
 	@echo "make demo       install what is missing, build, and measure this host (about 8 minutes of measuring)"
@@ -57,19 +57,27 @@ tests: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
 tests: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 tests:
 	cargo test --locked --workspace --no-run --message-format=json-render-diagnostics > $(BUILT).new
-	cargo build --locked --workspace --benches
 	@mv $(BUILT).new $(BUILT)
+
+benches: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+benches: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+benches: tests
+	cargo build --locked --workspace --benches
+
+# What guests and the lab host boot from.
+images: agent tests
+	@scripts/test-images $(TARGET)
 
 # One line a phase says where the time goes; the suite tells them once more at its end.
 phase = @start=$$SECONDS; $(2) || exit 1; printf '%6d s  %s\n' $$((SECONDS-start)) "$(1)" | tee -a $(TARGET)/phases
 
-# The agent's build ends with one long step that takes one processor; the tests' build has the other one meanwhile.
+# The agent's build ends with one long step that takes one processor; the tests' build has the other one meanwhile. Images
+# are waited for mostly (downloads), while benches are built.
 define built
 	@mkdir -p $(TARGET) && rm -f $(TARGET)/phases
 	$(call phase,packages,scripts/setup build run test)
 	$(call phase,format,cargo fmt --all --check)
-	$(call phase,agent$(,) clippy and build,$(MAKE) --no-print-directory -j2 --output-sync=target agent tests)
-	$(call phase,images,scripts/test-images $(TARGET))
+	$(call phase,agent$(,) clippy$(,) build$(,) images,$(MAKE) --no-print-directory -j2 --output-sync=target images benches)
 endef
 , := ,
 

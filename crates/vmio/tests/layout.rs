@@ -188,7 +188,7 @@ fn circles(arrows: &Arrows) -> Vec<BTreeSet<String>> {
 #[test]
 fn every_test_file_is_in_a_program() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for name in ["vmio", "rig", "guard"] {
+    for name in ["vmio", "rig", "guard", "look", "model", "node"] {
         let (manifest, tests) = (crates.join(name).join("Cargo.toml"), crates.join(name).join("tests"));
         let manifest: toml::Table = fs::read_to_string(manifest).unwrap().parse().unwrap();
         assert_eq!(manifest["package"]["autotests"].as_bool(), Some(false), "{name}");
