@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::guard::{self, Limit};
 use super::upgrade::{self, Upgrade};
@@ -89,9 +89,8 @@ pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let mut connection = Connection::open(path).map_err(fail)?;
     let limit = guard::harden(&connection).map_err(fail)?;
     connection.busy_timeout(Duration::from_secs(BUSY_SECONDS)).map_err(fail)?;
-    let version = check(path, &connection, MIGRATIONS.len())?;
-    as_made(path, &connection, &limit, version)?;
-    connection.pragma_update(None, "journal_mode", "WAL").map_err(fail)?;
+    let version = recognised(path, &connection, &limit)?;
+    log_ahead(&connection).map_err(fail)?;
     connection.pragma_update(None, "synchronous", "FULL").map_err(fail)?;
     connection.pragma_update(None, "foreign_keys", true).map_err(fail)?;
     if version < MIGRATIONS.len() {
@@ -107,6 +106,10 @@ pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
 /// Opens what is there; a directory that this user cannot write is read without touching it. So is the
 /// store of another user: what is written beside it (root may) would be written where that user says.
 pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
+    // Now: who makes it meanwhile must not be taken for somebody else.
+    if !path.try_exists().unwrap_or(true) {
+        return Err(StoreError::Missing { path: path.into() });
+    }
     let may_write = |p: &Path| rustix::fs::access(p, rustix::fs::Access::WRITE_OK).is_ok();
     if may_write(path) && path.parent().is_some_and(may_write) && private::is_ours(path) {
         return match writable(path) {
@@ -121,14 +124,13 @@ pub(super) fn existing(path: &Path) -> Result<(Connection, Limit), StoreError> {
 /// Opens what is there for reading alone: an older format is refused, not brought up to date.
 pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let (connection, limit) = unchanged(path)?;
-    match check(path, &connection, MIGRATIONS.len())? {
+    match recognised(path, &connection, &limit)? {
+        // Somebody is about to make it.
+        0 => Err(StoreError::Missing { path: path.into() }),
         found if found < MIGRATIONS.len() => {
             Err(StoreError::Older { path: path.into(), found, known: MIGRATIONS.len() })
         }
-        found => {
-            as_made(path, &connection, &limit, found)?;
-            Ok((connection, limit))
-        }
+        _ => Ok((connection, limit)),
     }
 }
 
@@ -137,14 +139,13 @@ pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
 pub(super) fn taking(path: &Path) -> Result<(Connection, Limit), StoreError> {
     let (connection, limit) = unchanged(path)?;
     let no_store = |what| StoreError::NoStore { path: path.into(), what };
-    let found = check(path, &connection, MIGRATIONS.len()).map_err(|e| match e {
+    let found = recognised(path, &connection, &limit).map_err(|e| match e {
         StoreError::Corrupt { source: None, .. } => no_store("it is a database of another program"),
         other => other,
     })?;
     if found == 0 {
         return Err(no_store("there is nothing in it"));
     }
-    as_made(path, &connection, &limit, found)?;
     if found == MIGRATIONS.len() {
         return Ok((connection, limit));
     }
@@ -243,6 +244,32 @@ fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
     }
     let limit = guard::harden(&connection).map_err(fail)?;
     Ok((connection, limit))
+}
+
+/// Sets WAL. Two that open a new store at once may each wait for the other to let go of it; SQLite tells one of them at
+/// once that it is busy, without waiting (sqlite.org/c3ref/busy_handler.html), so that one lets go and tries again.
+fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let began = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(e)
+                if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && began.elapsed().as_secs() < BUSY_SECONDS =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
+/// The format of a file that is as vmio makes it. All is read of one moment: another process may be migrating it.
+fn recognised(path: &Path, connection: &Connection, limit: &Limit) -> Result<usize, StoreError> {
+    let _moment = connection.unchecked_transaction().map_err(|e| StoreError::of(path, e))?;
+    let version = check(path, connection, MIGRATIONS.len())?;
+    as_made(path, connection, limit, version)?;
+    Ok(version)
 }
 
 /// The format of the file, which must be ours and not newer than `known`.
