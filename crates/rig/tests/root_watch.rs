@@ -93,13 +93,13 @@ struct Fio {
 }
 
 impl Fio {
-    /// Requests done and their mean completion latency in seconds, of reads and of writes.
+    /// Requests done and their median completion latency in seconds, of reads and of writes; 0 of none.
     fn end(mut self) -> [(f64, f64); 2] {
         assert!(self.child.wait().unwrap().success(), "fio failed");
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&self.json).unwrap()).unwrap();
         ["read", "write"].map(|op| {
             let of = &json["jobs"][0][op];
-            (of["total_ios"].as_f64().unwrap(), of["clat_ns"]["mean"].as_f64().unwrap() * 1e-9)
+            (of["total_ios"].as_f64().unwrap(), of["clat_ns"]["percentile"]["50.000000"].as_f64().unwrap_or(0.0) * 1e-9)
         })
     }
 }
@@ -146,12 +146,14 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
             each * 1e6
         );
         assert!(!bed.plan.instance().exists(), "the trace instance was left behind");
-        for (op, (ios, mean)) in OPS.into_iter().zip(told) {
+        for (op, (ios, median)) in OPS.into_iter().zip(told) {
             let of = seen.iter().find(|s| s.op == op).unwrap().summary;
             let share = of.requests as f64 / ios;
             assert!(share <= 1.02, "{op:?}: {share} of fio's requests were seen");
-            let ratio = of.median_seconds / mean;
-            assert!((0.1..=2.0).contains(&ratio), "{op:?}: median {} against fio's mean {mean}", of.median_seconds);
+            // A request is a part of what fio waits for; the rest is fio's own way there and back, which grows where
+            // processors are busy.
+            let ratio = of.median_seconds / median;
+            assert!((0.02..=1.5).contains(&ratio), "{op:?}: {} s against fio's {median} s", of.median_seconds);
         }
     }
 }
