@@ -28,17 +28,17 @@ const PERIOD: Duration = Duration::from_millis(10);
 const GUESTS: [usize; 3] = [1, 2, 3];
 const ALL: [usize; 4] = [0, 1, 2, 3];
 
-/// Of what the host leaves of 100 Mbit/s gold has up to 50, and the two others share the rest two to one.
+/// Of what the host leaves of 10 Mbit/s gold has up to 5, and the two others share the rest two to one.
 const POLICY: &str = "\
 [uplink.u0]
-capacity = \"100Mbit\"
+capacity = \"10Mbit\"
 [class.host]
-min = \"20Mbit\"
-max = \"30Mbit\"
+min = \"2Mbit\"
+max = \"3Mbit\"
 [class.gold]
 priority = 2
-min = \"40Mbit\"
-max = \"50Mbit\"
+min = \"4Mbit\"
+max = \"5Mbit\"
 [class.silver]
 weight = 2
 [class.bronze]
@@ -109,7 +109,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         near("a host that floods", &shares(&mut core, &bed, &ALL), [0.3, 0.5, 0.133, 0.067, 0.0]);
         let status = &core.status().unwrap()[0];
         let (stage, _) = status.stage.unwrap();
-        assert!((65_000_000..71_000_000).contains(&stage), "{stage}");
+        assert!((6_500_000..7_100_000).contains(&stage), "{stage}");
         // As unimportant as can be, the host has its minimum.
         // That takes hold though its queue is never empty.
         core.reload(policy(&POLICY.replace("[class.host]", "[class.host]\npriority = 8"))).unwrap();
