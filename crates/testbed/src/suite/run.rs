@@ -153,12 +153,13 @@ fn one(test: Test, dir: &Path) -> Done {
     let cpu_seconds = outcome.as_ref().map_or(0.0, |outcome| outcome.cpu_seconds);
     let failure = match outcome {
         Err(e) => Some(Failure::NotRun(e)),
+        // One that fails may leave something: that is not why.
+        Ok(Outcome { ended, .. }) if ended != Ended::Code(0) => Some(Failure::Ended(ended)),
         Ok(Outcome { left, .. }) if !left.is_empty() => Some(Failure::Left(left)),
-        Ok(Outcome { ended: Ended::Code(0), unclaimed: names, .. }) => {
+        Ok(Outcome { unclaimed: names, .. }) => {
             unclaimed = names;
             None
         }
-        Ok(Outcome { ended, .. }) => Some(Failure::Ended(ended)),
     };
     if failure.is_none() {
         let _ = fs::remove_file(&log);
