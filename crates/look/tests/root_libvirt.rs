@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::Path;
 use std::process::Command;
 
 use vmio_look::{Look, scan};
@@ -12,17 +11,12 @@ use vmio_model::facts::{Overridden, PlacedThread, Setting};
 use vmio_model::result::Accel;
 use vmio_model::rules;
 use vmio_node::{Exec, Local, Node};
-use vmio_testbed::{must_be_root, poll_until};
+use vmio_testbed::libvirt::{self, Libvirtd};
+use vmio_testbed::must_be_root;
+use vmio_testbed::process::in_namespaces;
 
 /// Said to the test's own child, which is in the namespaces.
 const INSIDE: &str = "VMIO_TEST_IN_NAMESPACES";
-/// What libvirt writes to, hidden by file systems in memory.
-const HIDDEN: [&str; 5] = ["/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt"];
-
-const LOG: &str = "/var/log/libvirt/libvirtd.log";
-
-/// As root in a container without control groups and security drivers.
-const QEMU_CONF: &str = include_str!("fixtures/qemu.conf");
 
 /// Planted: IDE, the host's page cache, an emulated network card.
 const DOMAIN: &str = r#"<domain type='qemu'>
@@ -60,12 +54,7 @@ fn a_guest_of_a_real_daemon() {
     if std::env::var_os(INSIDE).is_some() {
         return inside();
     }
-    // With its first process the whole namespace ends, and all file systems that only it had.
-    let output = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-        // A shell as the first process buries those whose parents are gone, as libvirt expects.
-        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
-        .arg(std::env::current_exe().unwrap())
+    let output = in_namespaces()
         .args(["--ignored", "--exact", "root_libvirt::a_guest_of_a_real_daemon", "--nocapture"])
         .env(INSIDE, "1")
         .output()
@@ -76,26 +65,14 @@ fn a_guest_of_a_real_daemon() {
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Local::new().exec(&Exec::new(program).args(args.iter().copied())).unwrap();
-    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), log());
+    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirt::said());
     output.out()
 }
 
 fn inside() {
-    for dir in HIDDEN {
-        run("mount", &["-t", "tmpfs", "none", dir]);
-    }
-    // libvirt would make directories in it.
-    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-    for line in mounts.lines().filter(|l| l.split(' ').nth(2) == Some("hugetlbfs")) {
-        run("umount", &[line.split(' ').nth(1).unwrap()]);
-    }
-    for dir in ["/run/libvirt", "/var/lib/libvirt/images"] {
-        std::fs::create_dir_all(dir).unwrap();
-    }
-    std::fs::write("/etc/libvirt/qemu.conf", QEMU_CONF).unwrap();
-    let conf = format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LOG}\"\n");
-    std::fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
+    run("sh", &["-c", libvirt::HIDE]);
     let images = "/var/lib/libvirt/images";
+    std::fs::create_dir_all(images).unwrap();
     run("qemu-img", &["create", "-q", "-f", "qcow2", &format!("{images}/a.qcow2"), "64M"]);
     run("qemu-img", &["create", "-q", "-f", "raw", &format!("{images}/b.raw"), "16M"]);
 
@@ -107,11 +84,7 @@ fn inside() {
     };
     assert_eq!(look(false).guests, [], "no other guest is in these namespaces");
 
-    let mut daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
-    poll_until("libvirtd's socket", || {
-        assert!(daemon.try_wait().unwrap().is_none(), "{}", log());
-        Path::new("/run/libvirt/libvirt-sock").exists()
-    });
+    let daemon = Libvirtd::start();
     let virsh = |args: &[&str]| run("virsh", &[&["--quiet", "--connect", "qemu:///system"], args].concat());
     placeholders_are_refused();
     let domain = "/etc/libvirt/domain.xml";
@@ -194,8 +167,7 @@ fn inside() {
     // A guest that ends while others look is no error.
     virsh(&["destroy", name]);
     assert_eq!(look(false).guests, []);
-    daemon.kill().unwrap();
-    daemon.wait().unwrap();
+    drop(daemon);
     // Its socket is still there, and nobody answers: that is said.
     let left = look(false);
     assert!(left.unread.iter().any(|u| u.what.contains("qemu:///system")), "{:?}", left.unread);
@@ -295,8 +267,4 @@ fn moved_as_printed() {
     // The data disk comes first in libvirt's order of names, and would have been booted from.
     assert!(boots.len() == 1 && boots[0].contains("virtio-disk1"), "{boots:?}");
     run("virsh", &["undefine", "moved"]);
-}
-
-fn log() -> String {
-    format!("libvirtd said:\n{}", std::fs::read_to_string(LOG).unwrap_or_default())
 }

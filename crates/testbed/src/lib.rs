@@ -7,11 +7,14 @@
 //! | something this machine lacks | [`skip`]: the test is counted as skipped, with its reason |
 //! | a namespace with links and taps | [`net`] |
 //! | a process that ends with its test | [`process::Companion`] |
+//! | this program again, apart from the host | [`process::in_namespaces`] |
+//! | a libvirt daemon | [`libvirt::Libvirtd`] |
 //!
 //! Each test with root has a mount and a network namespace of its own, an empty `TMPDIR`, `/var/tmp` and
 //! `/dev/shm`: the program `suite` (`src/suite`) runs it so, and names the test that leaves something behind.
 #![allow(clippy::unwrap_used)]
 
+pub mod libvirt;
 pub mod net;
 pub mod process;
 mod wait;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,6 +13,8 @@ use vmio_node::reach::{Machine, Program};
 use vmio_node::{Exec, Local, Node, Process, Reader, Remote};
 use vmio_rig::image::Image;
 use vmio_rig::ours::AGENT;
+use vmio_testbed::libvirt::{self as libvirtd, Libvirtd};
+use vmio_testbed::process::in_namespaces;
 use vmio_testbed::{poll_for, poll_until, scratch};
 
 use crate::help::bed::Bed;
@@ -20,25 +22,12 @@ use crate::help::schema::fits;
 
 /// Said to the test's own child, which is in the namespaces.
 const INSIDE: &str = "VMIO_TEST_LIBVIRT_IN";
-const LOG: &str = "/var/log/libvirt/libvirtd.log";
-/// As root in a container without control groups and security drivers.
-const QEMU_CONF: &str = include_str!("../../look/tests/fixtures/qemu.conf");
-const MOUNTS: &str = r#"set -e
-mount -t tmpfs none /srv
-mkdir /srv/etc
-cp -a /etc/. /srv/etc
-mount --bind /srv/etc /etc
-for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
-grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
-ip link set lo up
-"#;
 /// What the shell in the guest needs; vmio's own image has a shell, dd and fio.
 const PROGRAMS: [&str; 10] = ["uname", "mktemp", "chmod", "rm", "wc", "mkdir", "mkfifo", "sleep", "df", "mount"];
 
 fn run(program: &str, args: &[&str]) -> String {
     let output = Local::new().exec(&Exec::new(program).args(args.iter().copied())).unwrap();
-    let log = fs::read_to_string(LOG).unwrap_or_default();
-    assert!(output.ok(), "{program} {args:?}: {}\n{log}", output.err());
+    assert!(output.ok(), "{program} {args:?}: {}\n{}", output.err(), libvirtd::said());
     output.out()
 }
 
@@ -51,7 +40,7 @@ fn guest_agent() -> PathBuf {
 
 /// libvirtd, a guest with an agent, and a way into the guest that is the test's own.
 struct Host {
-    daemon: Child,
+    _daemon: Libvirtd,
     /// Through a port of vmio's own.
     inside: Remote,
     /// The guest's agent, while it runs.
@@ -61,12 +50,8 @@ struct Host {
 
 impl Host {
     fn start(bed: &Bed) -> Host {
-        run("sh", &["-c", MOUNTS]);
-        fs::write("/etc/libvirt/qemu.conf", QEMU_CONF).unwrap();
-        let conf = format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LOG}\"\n");
-        fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
-        let daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
-        poll_until("libvirtd", || Path::new("/run/libvirt/libvirt-sock").exists());
+        run("sh", &["-c", libvirtd::HIDE]);
+        let daemon = Libvirtd::start();
         let files = scratch();
         let image = Image::load_or_build(&Local::new(), &bed.state(), &|_| {}).unwrap();
         let at = |name: &str| files.path().join(name).display().to_string();
@@ -98,7 +83,7 @@ impl Host {
         let script = "/tmp/mkdir /srv && LD_LIBRARY_PATH=/tmp /tmp/mount -t ext4 /dev/vdb /srv";
         let output = inside.exec(&Exec::new("/bin/sh").args(["-c", script])).unwrap();
         assert!(output.ok(), "{}", output.err());
-        let mut host = Host { daemon, inside, agent: None, _files: files };
+        let mut host = Host { _daemon: daemon, inside, agent: None, _files: files };
         host.agent("");
         host
     }
@@ -132,8 +117,6 @@ impl Drop for Host {
         for name in ["shop", "deaf", "mute"] {
             let _ = Command::new("virsh").args(["--quiet", "destroy", name]).status();
         }
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
     }
 }
 
@@ -192,11 +175,7 @@ fn a_libvirt_domain_in_use_is_measured_through_its_guest_agent() {
         return inside();
     }
     // With its first process the whole namespace ends, and all file systems that only it had.
-    let status = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-        // A shell as the first process buries those whose parents are gone, as libvirt expects.
-        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
-        .arg(std::env::current_exe().unwrap())
+    let status = in_namespaces()
         .args(["--ignored", "a_libvirt_domain_in_use_is_measured_through_its_guest_agent", "--nocapture"])
         .env(INSIDE, "1")
         .status();

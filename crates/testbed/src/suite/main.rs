@@ -138,9 +138,11 @@ fn run_all(args: &RunArgs) -> io::Result<bool> {
         let phases = args.phases.as_ref().and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
         report::end(&done, args.lanes, begin.elapsed().as_secs_f64(), &phases);
         runs.push(done);
+        // Whoever breaks it off has what was run.
+        args.table.as_ref().map_or(Ok(()), |file| fs::write(file, report::table(&runs)))?;
     }
     if args.repeat > 1 {
-        return report::table(&runs, args.table.as_deref());
+        println!("\n{}", report::table(&runs));
     }
     Ok(runs.iter().flatten().all(|done| done.failure.is_none()))
 }

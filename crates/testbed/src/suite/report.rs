@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 use crate::inside::Ended;
 use crate::programs::Kind;
@@ -95,8 +94,8 @@ struct Row {
     failures: usize,
 }
 
-/// Over several runs: tests that failed, and the slow ones, as a table in Markdown. Whether none failed.
-pub fn table(runs: &[Vec<Done>], file: Option<&Path>) -> std::io::Result<bool> {
+/// Over several runs: tests that failed, and the slow ones, as a table in Markdown.
+pub fn table(runs: &[Vec<Done>]) -> String {
     let mut rows: BTreeMap<&str, Row> = BTreeMap::new();
     for done in runs.iter().flatten() {
         let row = rows.entry(&done.test.name).or_default();
@@ -123,7 +122,5 @@ pub fn table(runs: &[Vec<Done>], file: Option<&Path>) -> std::io::Result<bool> {
         "\n{all} tests in {} runs: {failures} failures. Shown: what failed, and the {slow} with a median of {SLOW} s or more.\n",
         runs.len()
     );
-    println!("\n{text}");
-    file.map_or(Ok(()), |file| fs::write(file, &text))?;
-    Ok(failures == 0)
+    text
 }

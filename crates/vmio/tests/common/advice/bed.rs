@@ -5,9 +5,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use vmio_testbed::poll_until;
+use vmio_testbed::libvirt::{HIDE, Libvirtd};
+use vmio_testbed::process::in_namespaces;
 
 /// Said to the test's own child, which is in the namespaces.
 pub const INSIDE: &str = "VMIO_TEST_ADVICE_IN";
@@ -20,11 +21,7 @@ pub const OWN: &str = "/srv/vmio";
 /// Runs this very test program in namespaces, with the same arguments.
 pub fn enter(args: &[String]) -> bool {
     let scratch = vmio_testbed::scratch();
-    let status = Command::new("unshare")
-        .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
-        // A shell as the first process buries those whose parents are gone, as libvirt expects.
-        .args(["sh", "-c", "\"$@\"; exit $?", "sh"])
-        .arg(std::env::current_exe().unwrap())
+    let status = in_namespaces()
         .args(args)
         .env(INSIDE, "1")
         .env(SCRATCH, scratch.path())
@@ -33,25 +30,16 @@ pub fn enter(args: &[String]) -> bool {
     status.success()
 }
 
-/// As root in a container without control groups and security drivers.
-const QEMU_CONF: &str = include_str!("../../../../look/tests/fixtures/qemu.conf");
-const LIBVIRT_LOG: &str = "/var/log/libvirt/libvirtd.log";
-
+/// After [`HIDE`].
 const MOUNTS: &str = r#"set -e
-mount -t tmpfs none /srv
-mkdir -p /srv/vmio/bin /srv/images /srv/etc /srv/groups
+mkdir -p /srv/vmio/bin /srv/images /srv/groups
 mount --bind "$VMIO_TEST_ADVICE_SCRATCH" /srv/images
 mount --rbind /sys/fs/cgroup /srv/groups
 mount -t sysfs sysfs /sys
 mount --rbind /srv/groups /sys/fs/cgroup
-cp -a /etc/. /srv/etc
-mount --bind /srv/etc /etc
-for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
-grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
 mkdir -p /etc/pve/qemu-server /run/qemu-server /etc/qemu /srv/images/local /srv/images/other
 printf 'dir: local\n\tpath /srv/images/local\n\tcontent images\n\ndir: other\n\tpath /srv/images/other\n\tcontent images\n' > /etc/pve/storage.cfg
 echo 'allow br0' > /etc/qemu/bridge.conf
-ip link set lo up
 for of in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $of ] || echo 0 > $of; done
 ip link add br0 type bridge
 ip link set br0 up
@@ -66,12 +54,14 @@ const VIRSH: &str =
 
 /// The bed; what runs in it ends with it.
 pub struct Bed {
-    daemon: Option<Child>,
+    daemon: Option<Libvirtd>,
 }
 
 impl Bed {
     pub fn new() -> Bed {
-        run("sh", &["-c", MOUNTS]).unwrap();
+        for shell in [HIDE, MOUNTS] {
+            run("sh", &["-c", shell]).unwrap();
+        }
         let exe = std::env::current_exe().unwrap();
         for name in ["qm", "pvesm"] {
             std::os::unix::fs::symlink(&exe, format!("{OWN}/bin/{name}")).unwrap();
@@ -84,20 +74,7 @@ impl Bed {
 
     /// Starts libvirt's daemon once.
     pub fn libvirt(&mut self) {
-        if self.daemon.is_some() {
-            return;
-        }
-        fs::write("/etc/libvirt/qemu.conf", QEMU_CONF).unwrap();
-        let conf =
-            format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LIBVIRT_LOG}\"\n");
-        fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
-        let mut daemon = Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed");
-        let log = || fs::read_to_string(LIBVIRT_LOG).unwrap_or_default();
-        poll_until("libvirtd", || {
-            assert!(daemon.try_wait().unwrap().is_none(), "{}", log());
-            Path::new("/run/libvirt/libvirt-sock").exists()
-        });
-        self.daemon = Some(daemon);
+        self.daemon.get_or_insert_with(Libvirtd::start);
     }
 }
 
@@ -106,10 +83,6 @@ impl Drop for Bed {
         // Also when a test ends before its time; its guests are gone by then.
         for device in LOOPS.lock().map(|mut all| std::mem::take(&mut *all)).unwrap_or_default() {
             let _ = run("losetup", &["--detach", &device]);
-        }
-        if let Some(daemon) = &mut self.daemon {
-            let _ = daemon.kill();
-            let _ = daemon.wait();
         }
     }
 }

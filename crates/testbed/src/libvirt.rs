@@ -1,0 +1,55 @@
+//! A libvirt daemon of the test's own, as root in a container without control groups and security drivers.
+//!
+//! The test runs this program again ([`process::in_namespaces`](crate::process::in_namespaces)) and hides there what
+//! libvirt keeps on a host.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+
+use crate::poll_until;
+
+const LOG: &str = "/var/log/libvirt/libvirtd.log";
+
+/// Shell that hides what libvirt keeps, and lets it change files of `/etc`: file systems in memory, of this mount
+/// namespace alone.
+pub const HIDE: &str = r#"set -e
+mount -t tmpfs none /srv
+mkdir /srv/etc
+cp -a /etc/. /srv/etc
+mount --bind /srv/etc /etc
+for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
+# It would make directories in it.
+grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
+ip link set lo up
+"#;
+
+/// A daemon; it is killed where this is dropped, its guests are not.
+pub struct Libvirtd(Child);
+
+impl Libvirtd {
+    /// Starts one, and waits until it can be asked.
+    pub fn start() -> Self {
+        fs::write("/etc/libvirt/qemu.conf", include_str!("qemu.conf")).unwrap();
+        let conf = format!("auth_unix_ro = \"none\"\nauth_unix_rw = \"none\"\nlog_outputs = \"3:file:{LOG}\"\n");
+        fs::write("/etc/libvirt/libvirtd.conf", conf).unwrap();
+        let mut daemon = Self(Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed"));
+        poll_until("libvirtd's socket", || {
+            assert!(daemon.0.try_wait().unwrap().is_none(), "{}", said());
+            Path::new("/run/libvirt/libvirt-sock").exists()
+        });
+        daemon
+    }
+}
+
+impl Drop for Libvirtd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the daemon wrote to its log.
+pub fn said() -> String {
+    format!("libvirtd said:\n{}", fs::read_to_string(LOG).unwrap_or_default())
+}
