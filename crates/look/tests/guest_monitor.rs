@@ -33,7 +33,8 @@ impl Qemu {
         command.args(["-drive", &format!("file={},format=raw,if=none,id=d0,cache=none,aio=native", disk.display())]);
         command.args(["-device", "virtio-blk-pci,drive=d0,id=vd0,iothread=io0"]);
         command.args(monitors.iter().map(|m| m.replace("{}", &at)));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let said = std::fs::File::create(dir.path().join("said")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
         let qemu = Self { child, dir };
         poll_until("QEMU's monitor", || qemu.socket().exists());
         qemu
@@ -154,10 +155,14 @@ fn a_free_monitor_is_asked_and_left_as_it_was() {
 #[ignore = "guest: needs QEMU"]
 fn a_guest_that_waits_for_its_owner_is_not_started() {
     let qemu = Qemu::start(&["-qmp", "unix:{}/m.sock,server=on,wait=on"]);
-    std::thread::sleep(Duration::from_millis(300));
+    poll_for("QEMU says that it waits", || {
+        let said = std::fs::read_to_string(qemu.dir.path().join("said")).unwrap();
+        if said.contains("waiting for connection on") { Ok(()) } else { Err(said) }
+    });
     let threads = qemu.threads();
     let guest = qemu.look();
     assert!(monitor_unread(&guest)[0].why.contains("wait=on"), "{:?}", guest.unread);
+    // Nothing happens after it.
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(qemu.threads(), threads);
     // It still waits: its owner is greeted, and only then processors appear.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::{bed, figures};
+use crate::help::{bed, figures, old};
 
 use std::fs;
 use std::path::Path;
@@ -229,9 +229,8 @@ fn scan_on_this_machine_in_every_form() {
 
 #[test]
 fn a_scan_leaves_an_older_store_as_it_is_and_says_so() {
-    let dir = stocked();
-    let path = dir.path().join("vmio.db");
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = old::store(dir.path());
     let state = || (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
     let before = state();
     let (out, _) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);

@@ -6,7 +6,7 @@ use crate::help::old;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,14 +14,6 @@ use std::time::Duration;
 use rusqlite::Connection;
 use vmio::store::{Imported, Store, StoreError};
 use vmio_model::result::{LATENCY, Run, RunState};
-
-/// A store of format 1 as an older vmio made it, in this directory.
-fn format_1(dir: &Path) -> PathBuf {
-    let path = old::file("format-1.db", dir);
-    let here = dir.join("vmio.db");
-    fs::rename(path, &here).unwrap();
-    here
-}
 
 fn vmio(args: &[&str], state: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).stdin(Stdio::null()).output().unwrap()
@@ -51,7 +43,7 @@ fn as_format_1(path: &Path) -> [String; 4] {
 #[test]
 fn a_store_of_format_1_is_brought_up_to_date_whole() {
     let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let path = format_1(here.path());
+    let path = old::store(here.path());
     let outputs = |actor: &str| ask(&path, &format!("SELECT sample, output FROM raw {actor} ORDER BY sample"));
     let (before, raw) = (as_format_1(&path), outputs(""));
     assert!(before[0].contains("Integer(1)") && raw.lines().count() > 10, "{before:?}");
@@ -93,7 +85,7 @@ fn a_store_of_format_1_is_brought_up_to_date_whole() {
 #[test]
 fn who_cannot_write_an_older_store_is_told_how_to_mend_it() {
     let dir = tempfile::tempdir().unwrap();
-    let path = format_1(dir.path());
+    let path = old::store(dir.path());
     let before = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
     let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     let root = rustix::process::geteuid().is_root();
@@ -130,7 +122,7 @@ fn child_opens_the_store() {
 #[test]
 fn a_store_that_is_killed_on_its_way_has_one_format_or_the_other() {
     let dir = tempfile::tempdir().unwrap();
-    let made = format_1(dir.path());
+    let made = old::store(dir.path());
     let c = Connection::open(&made).unwrap();
     for _ in 0..6 {
         let last: i64 = c.query_row("SELECT max(id) FROM samples", [], |r| r.get(0)).unwrap();
@@ -186,7 +178,7 @@ fn a_row_that_cannot_be_brought_up_to_date_is_named_and_nothing_is_changed() {
         ("UPDATE skipped SET setup = '[]'", "a skipped cell of run 2", "invalid length 0"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let path = format_1(dir.path());
+        let path = old::store(dir.path());
         assert_eq!(Connection::open(&path).unwrap().execute(sql, []).unwrap(), 1, "{sql}");
         let before = as_format_1(&path);
         let e = Store::open(&path).err().unwrap();
@@ -206,7 +198,7 @@ fn a_row_that_cannot_be_brought_up_to_date_is_named_and_nothing_is_changed() {
 fn what_belongs_to_a_run_that_was_deleted_by_hand_stays_behind() {
     for (sql, samples) in [("DELETE FROM runs WHERE id = 2", None), ("DELETE FROM samples WHERE id % 2", Some(9))] {
         let dir = tempfile::tempdir().unwrap();
-        let path = format_1(dir.path());
+        let path = old::store(dir.path());
         let c = Connection::open(&path).unwrap();
         c.pragma_update(None, "foreign_keys", false).unwrap();
         assert!(c.execute(sql, []).unwrap() > 0);
@@ -223,7 +215,7 @@ fn what_belongs_to_a_run_that_was_deleted_by_hand_stays_behind() {
 #[test]
 fn a_store_that_an_older_vmio_writes_to_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let path = format_1(dir.path());
+    let path = old::store(dir.path());
     let running = "UPDATE runs SET state = '{\"state\":\"running\"}' WHERE id = 4";
     Connection::open(&path).unwrap().execute(running, []).unwrap();
     let before = as_format_1(&path);
@@ -246,7 +238,7 @@ fn an_older_store_that_is_not_as_vmio_made_it_is_refused() {
         ("PRAGMA user_version = 2;", "table `skipped`"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let path = format_1(dir.path());
+        let path = old::store(dir.path());
         Connection::open(&path).unwrap().execute_batch(sql).unwrap();
         let e = Store::open(&path).err().unwrap();
         assert!(matches!(e, StoreError::Foreign { .. }) && e.to_string().contains(what), "{e}");
@@ -259,7 +251,7 @@ fn an_older_store_that_is_not_as_vmio_made_it_is_refused() {
 fn a_store_that_seems_to_hold_more_than_its_file_is_refused() {
     const PAGE: usize = 4096;
     let dir = tempfile::tempdir().unwrap();
-    let path = format_1(dir.path());
+    let path = old::store(dir.path());
     let root: usize = Connection::open(&path)
         .unwrap()
         .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'samples'", [], |r| r.get(0))

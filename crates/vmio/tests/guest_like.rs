@@ -8,15 +8,15 @@ use crate::help::live;
 use std::fs;
 
 use bed::Bed;
-use live::Running;
 use serde_json::Value;
 use vmio_model::result::RunState;
+use vmio_testbed::process::Companion;
 use vmio_testbed::skip;
 
 const MACHINE: &str = "-machine q35 -accel tcg -cpu max -smp 1";
 
 /// A guest whose disk has no I/O thread, and nothing else that vmio measures.
-fn guest(dir: &std::path::Path) -> Running {
+fn guest(dir: &std::path::Path) -> Companion {
     let disk = live::raw(dir, "like");
     let args = format!(
         "{MACHINE} -drive file={},format=raw,if=none,id=d0,cache=none,aio=native,discard=unmap \
@@ -29,7 +29,7 @@ fn guest(dir: &std::path::Path) -> Running {
 }
 
 /// What the guest was started with, and where its disk stands.
-fn state(guest: &Running) -> (Vec<u8>, String) {
+fn state(guest: &Companion) -> (Vec<u8>, String) {
     let of = |file: &str| fs::read(format!("/proc/{}/{file}", guest.pid())).unwrap();
     let io = String::from_utf8(of("io")).unwrap();
     let written = io.lines().find(|l| l.starts_with("write_bytes")).unwrap();

@@ -12,8 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use live::Running;
 use serde_json::Value;
+use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_for, poll_until, skip};
 
 /// Asks a guest's monitor, and leaves it.
@@ -65,7 +65,7 @@ fn rescue(format: &str, cache: &str, monitor: bool) {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-name", &name, "-S", "-nodefaults", "-display", "none", "-m", "64", "-accel", "tcg"]);
         command.args(["-drive", &drive, "-device", "virtio-blk-pci,drive=d0", "-qmp", &qmp]);
-        Running(command.current_dir(dir.path()).spawn().unwrap())
+        Companion(command.current_dir(dir.path()).spawn().unwrap())
     };
     let mut guest = start();
     ask(&socket, "{\"execute\": \"cont\"}\n");
@@ -125,7 +125,7 @@ fn a_relative_image_is_found_where_qemu_was() {
     let name = live::name("relative");
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-name", &name]).args(args.split_whitespace()).current_dir(dir.path());
-    let stays = Running(command.spawn().unwrap());
+    let stays = Companion(command.spawn().unwrap());
     // This one leaves its directory for / (os_daemonize of QEMU).
     let daemon = live::name("daemon");
     let args = args.replace("cache=none", "cache=none,file.locking=off");

@@ -9,8 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use live::Running;
 use vmio_model::rules::{Need, RULES};
+use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_until, skip};
 
 /// A fault: what a guest has in place of [`SOUND`].
@@ -233,7 +233,7 @@ fn cpus() -> usize {
 /// Files, servers and loop devices of the guests.
 struct Bed {
     dir: tempfile::TempDir,
-    servers: Vec<Running>,
+    servers: Vec<Companion>,
     loops: Vec<String>,
     groups: Vec<PathBuf>,
 }
@@ -276,7 +276,7 @@ impl Bed {
             let (socket, image) = (dir.join("nbd"), live::raw(&dir, name));
             let server =
                 Command::new("qemu-nbd").args(["-t", "-f", "raw", "-k"]).arg(&socket).arg(image).spawn().unwrap();
-            self.servers.push(Running(server));
+            self.servers.push(Companion(server));
             poll_until("the NBD server's socket", || socket.exists());
             format!("nbd+unix:///?socket={}", socket.display())
         });
@@ -291,7 +291,7 @@ impl Bed {
     }
 
     /// Half of a processor's time for a guest, by control groups v2 or v1.
-    fn quota(&mut self, guest: &Running) {
+    fn quota(&mut self, guest: &Companion) {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let cpu = |line: &&str| line.split(' ').nth(3).is_some_and(|o| o.split(',').any(|o| o == "cpu"));
         let v1 = mounts.lines().filter(|l| l.contains(" cgroup ")).find(cpu).and_then(|l| l.split(' ').nth(1));
@@ -320,7 +320,7 @@ impl Drop for Bed {
 
 /// Takes away the name of a guest's image, once QEMU has it open for writing: until the device is there it would
 /// open it once more by its name.
-fn delete(guest: &Running, image: &Path) {
+fn delete(guest: &Companion, image: &Path) {
     let written = |fd: fs::DirEntry| {
         let flags = fs::read_to_string(format!("/proc/{}/fdinfo/{}", guest.pid(), fd.file_name().to_str()?)).ok()?;
         let flags = flags.lines().find_map(|l| l.strip_prefix("flags:"))?.trim().to_owned();
@@ -332,7 +332,7 @@ fn delete(guest: &Running, image: &Path) {
 }
 
 /// Binds every thread of a guest whose name begins so to the first processor.
-fn pin(guest: &Running, threads: &str) {
+fn pin(guest: &Companion, threads: &str) {
     let tids = guest.threads(threads);
     assert!(!tids.is_empty(), "no thread {threads}");
     for tid in tids {
@@ -356,7 +356,7 @@ fn every_rule_about_settings_has_its_fault_or_a_reason() {
 fn scan_names_each_planted_fault_and_nothing_else() {
     let mut bed = Bed { dir: live::scratch(), servers: Vec::new(), loops: Vec::new(), groups: Vec::new() };
     CANNOT.iter().for_each(|(rule, why)| eprintln!("  not planted: {rule}: {why}"));
-    let mut guests: Vec<(&Fault, Running)> = Vec::new();
+    let mut guests: Vec<(&Fault, Companion)> = Vec::new();
     let kvm = Fault { name: "kvm", machine: KVM, ..SOUND };
     let bridged = Fault { name: "bridged", prepare: BRIDGE, net: TAP, ..SOUND };
     let with_kvm = not_here(&Fault { rule: "old-cpu-model", ..SOUND }).is_none();

@@ -11,10 +11,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use live::Running;
 use serde_json::Value;
 use stand_in::StandIn;
 use vmio_testbed::poll_for;
+use vmio_testbed::process::Companion;
 
 const MACHINE: &str = "-machine q35 -accel tcg -cpu max -smp 1";
 
@@ -60,7 +60,7 @@ fn a_monitor_that_somebody_holds_is_left_alone() {
 fn guests_that_end_meanwhile_do_not_fail_a_scan() {
     let dir = live::scratch();
     let names = ["end0", "end1", "end2", "end3"];
-    let mut guests: Vec<Running> = names
+    let mut guests: Vec<Companion> = names
         .iter()
         .map(|name| live::start(name, "", &format!("{MACHINE} {}", disk(&live::raw(dir.path(), name)))))
         .collect();

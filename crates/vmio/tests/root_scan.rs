@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use live::Running;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mkfifoat, mknodat, openat};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
+use vmio_testbed::process::Companion;
 use vmio_testbed::skip;
 
 /// The user whose guests these are.
@@ -29,10 +29,10 @@ pub(crate) const NOBODY: u32 = 65_534;
 const SECRET: &str = "vmio-test-secret-7f3a";
 
 /// A process that is a QEMU by its command line, with what it inherits open.
-pub(crate) fn stand_in(user: u32, args: &[OsString]) -> Running {
+pub(crate) fn stand_in(user: u32, args: &[OsString]) -> Companion {
     let mut command = Command::new("sh");
     command.arg0("qemu-system-x86_64").args(["-c", "echo; read x"]).args(args).uid(user).gid(user);
-    let mut started = Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut started = Companion(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     started.0.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     started
 }

@@ -39,7 +39,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn of(output: &Output) -> Ended {
+    /// Of a program that has ended.
+    pub fn of(output: &Output) -> Ended {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let ended = Ended { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) };
         assert!(!ended.err.contains("panicked"), "{}", ended.err);

@@ -16,7 +16,7 @@ use serde_json::Value;
 use vmio_testbed::net::{self, tried};
 use vmio_testbed::poll_until;
 
-use super::bed::{Companion, built};
+use super::bed::{Companion, Ended, built};
 use super::schema::fits;
 
 #[path = "../../../guard/tests/common/state.rs"]
@@ -103,12 +103,10 @@ impl Bed {
         self.command(args).output().unwrap()
     }
 
+    #[track_caller]
     pub fn ends(&self, args: &[&str], code: i32) -> (String, String) {
-        let output = self.vmio(args);
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {out}\n{err}");
-        (out, err)
+        let ended = Ended::of(&self.vmio(args)).with(code);
+        (ended.out, ended.err)
     }
 
     pub fn status(&self) -> Value {

@@ -3,44 +3,21 @@
 //! ends with them.
 #![allow(clippy::unwrap_used, dead_code)]
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use super::schema::fits;
 use serde_json::Value;
 use vmio_testbed::poll_for;
+use vmio_testbed::process::Companion;
 pub use vmio_testbed::scratch;
 
 pub mod found;
 
 /// What every guest begins with.
 const COMMON: &str = "-S -nodefaults -display none -m 64";
-
-/// A process that ends with the test.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Threads of a QEMU by the beginning of their names (`debug-threads=on`): `CPU `, `IO `.
-    pub fn threads(&self, name: &str) -> Vec<u32> {
-        let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid())) else { return Vec::new() };
-        let named =
-            |dir: &fs::DirEntry| fs::read_to_string(dir.path().join("comm")).is_ok_and(|comm| comm.starts_with(name));
-        tasks.flatten().filter(named).filter_map(|dir| dir.file_name().to_str()?.parse().ok()).collect()
-    }
-}
 
 /// Name of a guest of these tests, which no other guest on the machine has.
 pub fn name(short: &str) -> String {
@@ -49,7 +26,7 @@ pub fn name(short: &str) -> String {
 
 /// Starts a guest. `prepare` is shell that runs in its namespaces first and ends in `&&`, or is
 /// empty; `args` are split at spaces.
-pub fn start(short: &str, prepare: &str, args: &str) -> Running {
+pub fn start(short: &str, prepare: &str, args: &str) -> Companion {
     let script = format!("mount -t sysfs sysfs /sys && {prepare} exec \"$@\"");
     let name = format!("guest={},debug-threads=on", name(short));
     let child = Command::new("unshare")
@@ -60,11 +37,11 @@ pub fn start(short: &str, prepare: &str, args: &str) -> Running {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    Running(child)
+    Companion(child)
 }
 
 /// Waits until a guest is up: its vCPU's thread is there, and its disks are open.
-pub fn wait(short: &str, guest: &mut Running) {
+pub fn wait(short: &str, guest: &mut Companion) {
     poll_for(&format!("{short}: QEMU is up"), || {
         assert_eq!(guest.0.try_wait().unwrap(), None, "{short}: QEMU did not start");
         Some(()).filter(|()| !guest.threads("CPU ").is_empty()).ok_or("no thread of a processor")

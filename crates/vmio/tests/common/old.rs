@@ -23,3 +23,10 @@ pub fn file(name: &str, dir: &Path) -> PathBuf {
     std::fs::write(&path, bytes(name)).unwrap();
     path
 }
+
+/// A store of format 1 as an older vmio made it, as this directory's own.
+pub fn store(dir: &Path) -> PathBuf {
+    let path = dir.join("vmio.db");
+    std::fs::rename(file("format-1.db", dir), &path).unwrap();
+    path
+}
