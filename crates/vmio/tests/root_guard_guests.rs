@@ -5,7 +5,7 @@
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use vmio_testbed::poll_until;
+use vmio_testbed::{poll_for, poll_until};
 
 use crate::help::guarded::{Bed, ip, qemu};
 
@@ -91,29 +91,36 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
             let members = status["pools"][0]["members"].as_array().unwrap();
             members.iter().any(|m| m["name"] == "tap0" && m["held_seconds_total"].as_f64().unwrap() > 2.0)
         });
-        let intervals = json(&top(&["--json", "--count", "3", "--interval", "2"]));
-        let guard = of(intervals.last().unwrap())["guard"].as_array().unwrap().clone();
+        // On a busy machine it does not always come to send more than it may.
+        let guard = poll_for("top says that it is held back", || {
+            let intervals = json(&top(&["--json", "--count", "2", "--interval", "2"]));
+            let guard = of(intervals.last().unwrap())["guard"].as_array().unwrap().clone();
+            let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
+            if sent["held_ratio"].as_f64().unwrap() > 0.4 { Ok(guard) } else { Err(guard) }
+        });
         let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
         assert_eq!((&sent["interface"], &sent["class"]), (&Value::from("tap0"), &Value::from("tin")));
         assert_eq!((&sent["min_bps"], &sent["limit_bps"]), (&1_000_000.into(), &2_000_000.into()), "{sent}");
-        assert!(sent["held_ratio"].as_f64().unwrap() > 0.4, "{sent}");
         let received = guard.iter().find(|row| row["direction"] == "guest_rx").unwrap();
         assert_eq!((&received["max_bps"], &received["held_ratio"]), (&2_000_000.into(), &0.0.into()), "{received}");
         // For people, on a wide terminal; in the second interval it is known how much of the time it was held back.
         let line = format!("stty cols 170; exec {} top --no-ebpf --count 2 --interval 2", env!("CARGO_BIN_EXE_vmio"));
-        let mut script = Command::new("script");
-        script.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1").env("VMIO_STATE", bed.dir.path().join("state"));
-        let text = String::from_utf8(script.stdin(Stdio::null()).output().unwrap().stdout).unwrap();
-        let mut lines = text.rsplit("GUEST").next().unwrap().lines();
-        let titles: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-        let figures = lines.find_map(|line| line.strip_prefix(&format!("{web} "))).unwrap_or_else(|| panic!("{text}"));
-        let figures: Vec<&str> = figures.split_whitespace().collect();
-        let figure = |title: &str| {
-            let at = titles.iter().position(|t| *t == title).unwrap_or_else(|| panic!("no {title}: {text}"));
-            figures[at].parse::<f64>().unwrap_or_else(|_| panic!("{title}: {text}"))
-        };
-        assert_eq!(["TXMIN", "TXLIM", "RXLIM"].map(figure), [1.0, 2.0, 2.0], "{text}");
-        assert!(figure("HELD%") > 40.0, "{text}");
+        poll_for("top shows people that it is held back", || {
+            let mut script = Command::new("script");
+            script.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1");
+            script.env("VMIO_STATE", bed.dir.path().join("state")).stdin(Stdio::null());
+            let text = String::from_utf8(script.output().unwrap().stdout).unwrap();
+            let mut lines = text.rsplit("GUEST").next().unwrap().lines();
+            let titles: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
+            let figures = lines.find_map(|line| line.strip_prefix(&format!("{web} ")));
+            let figures: Vec<&str> = figures.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect();
+            let figure = |title: &str| {
+                let at = titles.iter().position(|t| *t == title).unwrap_or_else(|| panic!("no {title}: {text}"));
+                figures[at].parse::<f64>().unwrap_or_else(|_| panic!("{title}: {text}"))
+            };
+            assert_eq!(["TXMIN", "TXLIM", "RXLIM"].map(figure), [1.0, 2.0, 2.0], "{text}");
+            if figure("HELD%") > 40.0 { Ok(()) } else { Err(text.clone()) }
+        });
         drop(guest);
         bed.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
