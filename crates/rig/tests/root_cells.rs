@@ -13,8 +13,7 @@ use vmio_model::result::{Mark, Sample, Watched};
 use vmio_node::linux::block;
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
-use vmio_testbed::must_be_root;
-use vmio_testbed::poll_for;
+use vmio_testbed::{must_be_root, poll_for, skip, slowness};
 
 #[test]
 #[ignore = "root"]
@@ -32,8 +31,10 @@ fn two_actors_work_at_once_on_two_targets() {
         assert_eq!(sample.cell.key(), "preallocated/native/seq-read~1.5s & sparse/native/rand-read-4k-d4@0.2s~0.4s");
         let [other] = sample.beside.as_slice() else { panic!("{} beside", sample.beside.len()) };
         println!("{:.2} s beside {:.2} s: {:?}", sample.result.seconds, other.seconds, sample.seen);
-        // Each as long as it was told, unless its span was over before that.
-        assert!(sample.result.seconds <= 1.8 && other.seconds <= 0.7, "{} {}", sample.result.seconds, other.seconds);
+        // Each as long as it was told, and as its last requests take on a busy machine, unless its span was over before that.
+        let late = 2.0 * slowness();
+        let (first, second) = (sample.result.seconds, other.seconds);
+        assert!(first <= 1.5 + late && second <= 0.4 + late, "{first} {second}");
         assert!(sample.result.command.contains("vmio-preallocated.raw") && other.command.contains("vmio-sparse.raw"));
         // One disk below both is seen once, with what both read of it.
         let disks = sample.seen.iter().filter(|s| matches!(s.watched, Watched::Disk(_))).count();
@@ -115,7 +116,7 @@ fn read_ahead_is_set_around_its_cells_alone() {
     let (least, most) = (none.into_iter().fold(f64::MAX, f64::min), large.into_iter().fold(0.0, f64::max));
     match run.samples.iter().filter(|s| foreign(s)).count() {
         0 | 1 => assert!(least <= 65_536.0 && most > 1.5 * least, "{least} {most}"),
-        _ => println!("SKIPPED: the size of requests at the disk, since others were at work there in each round"),
+        _ => skip("the size of requests at the disk: others were at work there in each round"),
     }
     assert_eq!(loops_over(&bed.dir()).len(), 0);
 }

@@ -22,7 +22,7 @@ fn the_probe_says_what_iostat_says() {
 
     // The whole load lies within both intervals, so that both count the same requests. iostat has looked when it waits
     // for the end of its interval.
-    let seconds = (2.0 + slowness()).ceil();
+    let seconds = (4.0 * slowness()).ceil();
     let interval = seconds.to_string();
     let watch = Watch::start(vec![Subject::here(bed.shared(), Thing::Disk(backing))]).unwrap();
     let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, &interval, "1"]);

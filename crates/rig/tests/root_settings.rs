@@ -19,7 +19,7 @@ use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
 use vmio_rig::nets::{self, Namespace, NetCtx, Port};
 use vmio_rig::settings::{self, Error, Undos, Where};
 use vmio_rig::workloads::{At, End};
-use vmio_testbed::must_be_root;
+use vmio_testbed::{must_be_root, skip};
 
 fn actor(target: &str) -> Actor {
     Cell::on("native", target, None, "seq-read").lead
@@ -105,7 +105,7 @@ fn read_ahead_of_a_disk_that_was_given_is_set_and_of_a_part_or_a_file_it_is_not(
     // A partition has no read-ahead of its own.
     let added = bed.node.exec(&Exec::new("addpart").args([device.to_str().unwrap(), "1", "2048", "16384"])).unwrap();
     if !added.ok() {
-        println!("SKIPPED: no partitions on loop devices: {}", added.err());
+        skip(&format!("no partitions on loop devices: {}", added.err()));
         return;
     }
     let name = device.file_name().unwrap().to_str().unwrap();
@@ -187,7 +187,7 @@ fn netfilter(node: &dyn Node, namespace: &Namespace) -> Vec<String> {
 fn netfilter_of_a_bridge_is_set_in_its_own_namespace_alone_and_set_back() {
     must_be_root();
     if !Path::new(NETFILTER[0]).exists() {
-        println!("SKIPPED: no br_netfilter");
+        skip("no br_netfilter");
         return;
     }
     let bed = Bed::new();

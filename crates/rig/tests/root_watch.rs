@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -53,18 +54,28 @@ impl Watched {
         Self { bed, disk, plan }
     }
 
+    /// Starts at once.
     fn fio(&self, part: Part, args: &[&str]) -> Fio {
+        let mut fio = self.fio_later(part, args);
+        fio.go();
+        fio
+    }
+
+    /// Its process is there, and becomes fio when it is told.
+    fn fio_later(&self, part: Part, args: &[&str]) -> Fio {
         let (file, offset) = match part {
             Part::Guest => ("guest.json", "--offset=0"),
             Part::Other => ("other.json", "--offset=64m"),
         };
         let json = self.bed.dir().join(file);
-        let child = Command::new("fio")
+        let child = Command::new("sh")
+            .args(["-c", "read go; exec fio \"$@\"", "sh"])
             .args(["--name=x", "--thread", "--direct=1", "--time_based", "--group_reporting", "--norandommap"])
             .arg(format!("--filename={}", self.disk.display()))
             .args(["--size=64m", offset, "--output-format=json"])
             .arg(format!("--output={}", json.display()))
             .args(args)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -93,6 +104,10 @@ struct Fio {
 }
 
 impl Fio {
+    fn go(&mut self) {
+        self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+
     /// Requests done and their median completion latency in seconds, of reads and of writes; 0 of none.
     fn end(mut self) -> [(f64, f64); 2] {
         assert!(self.child.wait().unwrap().success(), "fio failed");
@@ -119,9 +134,10 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
     let bed = Watched::new("seen");
     for engine in [&["--ioengine=libaio"][..], &["--ioengine=io_uring", "--force_async=1"]] {
         let pattern = ["--rw=randrw", "--bs=4k", "--iodepth=4", "--runtime=4", "--rate_iops=2000"];
-        // It waits for 1 s, so that the watch is there before its first request.
-        let guest = bed.fio(Part::Guest, &[engine, &pattern, &["--startdelay=1"]].concat());
+        // The watch is there before its first request.
+        let mut guest = bed.fio_later(Part::Guest, &[engine, &pattern].concat());
         let watch = bed.watch(&guest, Limits::default());
+        guest.go();
         let stranger =
             bed.fio(Part::Other, &["--ioengine=psync", "--rw=randread", "--bs=4k", "--runtime=3", "--rate_iops=2000"]);
         let [strange, _] = stranger.end();

@@ -4,7 +4,7 @@
 //! libvirt keeps on a host.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
 
 use crate::poll_until;
@@ -14,11 +14,10 @@ const LOG: &str = "/var/log/libvirt/libvirtd.log";
 /// Shell that hides what libvirt keeps, and lets it change files of `/etc`: file systems in memory, of this mount
 /// namespace alone.
 pub const HIDE: &str = r#"set -e
-mount -t tmpfs none /srv
-mkdir /srv/etc
-cp -a /etc/. /srv/etc
-mount --bind /srv/etc /etc
 for dir in /run /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do [ ! -d $dir ] || mount -t tmpfs none $dir; done
+mkdir /run/etc
+cp -a /etc/. /run/etc
+mount --bind /run/etc /etc
 # It would make directories in it.
 grep ' hugetlbfs ' /proc/self/mounts | cut -d' ' -f2 | xargs -r umount
 ip link set lo up
@@ -36,7 +35,7 @@ impl Libvirtd {
         let mut daemon = Self(Command::new("libvirtd").spawn().expect("libvirtd (libvirt-daemon-system) is installed"));
         poll_until("libvirtd's socket", || {
             assert!(daemon.0.try_wait().unwrap().is_none(), "{}", said());
-            Path::new("/run/libvirt/libvirt-sock").exists()
+            UnixStream::connect("/run/libvirt/libvirt-sock").is_ok()
         });
         daemon
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
+use vmio_testbed::poll_until;
 
 /// Runs a script as `suite` runs a test; how it ended, and what was told.
 fn inside(script: &str, more: &[&str]) -> (Value, Output) {
@@ -30,8 +31,8 @@ fn what_a_command_leaves_is_told_and_its_code_is_kept() {
     assert_eq!((&left["ended"], output.status.code()), (&json!({"code": 0}), Some(1)));
     let lines = left["left"].to_string();
     assert!(lines.contains(&orphan) && lines.contains("temporary file"), "{lines}");
-    let running = Command::new("pgrep").args(["-fx", &orphan]).output().unwrap();
-    assert!(running.stdout.is_empty(), "it was ended: {running:?}");
+    let running = || Command::new("pgrep").args(["-fx", &orphan]).output().unwrap().stdout;
+    poll_until("it was ended", || running().is_empty());
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn what_others_start_meanwhile_does_not_count() {
 
 #[test]
 fn what_does_not_end_is_ended_and_told() {
-    let (late, _) = inside("sleep 98 & sleep 98", &["--limit", "1"]);
+    let (late, _) = inside("sleep 98 & sleep 98", &["--limit", "3"]);
     assert_eq!(late["ended"], "timed-out");
     assert!(late["left"].to_string().contains("sleep 98"), "{late}");
 }

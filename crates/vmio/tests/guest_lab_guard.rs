@@ -147,17 +147,14 @@ fn topology(name: &str, uplink: &str, waits: &str, why: &str, behind: bool) -> S
 fn clock_jumps(said: &Said) {
     assert_eq!(said.all("clock-classes"), ["", ""], "what is another");
     let breaches = |status: &Value| members(status).iter().map(|m| m["breaches_total"].clone()).collect::<Vec<_>>();
-    let before = said.status("at-first");
-    for text in said.all("clock-status") {
-        let status: Value = serde_json::from_str(text).unwrap();
+    for (before, after) in said.all("clock-before").iter().zip(said.all("clock-status")) {
+        let [before, status]: [Value; 2] = [before, after].map(|text| serde_json::from_str(text).unwrap());
         assert_eq!((&status["trouble"], &status["loop"]["put_right_total"]), (&Value::Null, &Value::from(0)));
         assert_eq!(breaches(&status), breaches(&before));
-        for member in members(&status) {
-            // Of few packets, since the look before.
-            let rate = member["rate_bps"].as_f64().unwrap() / 1e6;
-            assert!((0.0..2.0 * CAPACITY).contains(&rate), "{member}");
-            assert_eq!(member["breached_seconds"], Value::Null);
-        }
+        // Each one's is of few packets, since the look before.
+        let rate = members(&status).iter().map(|m| m["rate_bps"].as_f64().unwrap() / 1e6).sum::<f64>();
+        assert!((0.3 * CAPACITY..2.0 * CAPACITY).contains(&rate), "{rate} Mbit/s: {status}");
+        assert!(members(&status).iter().all(|member| member["breached_seconds"] == Value::Null), "{status}");
         let longest = status["loop"]["longest_seconds"].as_f64().unwrap();
         assert!(longest < 60.0, "a period of the loop took {longest} s");
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use vmio_testbed::skip;
 
 /// Licences (SPDX) under which a crate may be linked in. All of them are permissive.
 const ALLOWED: [&str; 14] = [
@@ -268,7 +269,7 @@ fn shared_libraries_are_named_with_their_licences() {
     }
     let Ok(output) = Command::new("readelf").args(["-d", env!("CARGO_BIN_EXE_vmio")]).env("LC_ALL", "C").output()
     else {
-        eprintln!("  SKIPPED: no readelf here");
+        skip("no readelf here");
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();

@@ -12,6 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 use vmio::store::Store;
 use vmio_model::result::Accel;
+use vmio_testbed::skip;
 
 fn stocked() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -131,7 +132,7 @@ fn a_full_state_disk_is_named_with_what_to_do() {
     // What is stored can be shown; nothing can be added.
     let (out, said) = full("4m", &["runs", "list"]);
     if said.contains("unshare failed") || said.contains("mount:") {
-        eprintln!("SKIPPED: no user namespaces with mounts here: {said}");
+        skip("no user namespaces with mounts here");
         return;
     }
     assert!(said.contains("ended with 0") && out.lines().count() == 3, "{out}{said}");

@@ -94,9 +94,10 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
         // On a busy machine it does not always come to send more than it may.
         let guard = poll_for("top says that it is held back", || {
             let intervals = json(&top(&["--json", "--count", "2", "--interval", "2"]));
-            let guard = of(intervals.last().unwrap())["guard"].as_array().unwrap().clone();
-            let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
-            if sent["held_ratio"].as_f64().unwrap() > 0.4 { Ok(guard) } else { Err(guard) }
+            // Nothing where the guard has not answered in time.
+            let rows = of(intervals.last().unwrap())["guard"].as_array().cloned().unwrap_or_default();
+            let is_held = |row: &&Value| row["direction"] == "guest_tx" && row["held_ratio"].as_f64() > Some(0.4);
+            if rows.iter().any(|row| is_held(&row)) { Ok(rows) } else { Err(rows) }
         });
         let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
         assert_eq!((&sent["interface"], &sent["class"]), (&Value::from("tap0"), &Value::from("tin")));
@@ -115,11 +116,11 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
             let figures = lines.find_map(|line| line.strip_prefix(&format!("{web} ")));
             let figures: Vec<&str> = figures.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect();
             let figure = |title: &str| {
-                let at = titles.iter().position(|t| *t == title).unwrap_or_else(|| panic!("no {title}: {text}"));
-                figures[at].parse::<f64>().unwrap_or_else(|_| panic!("{title}: {text}"))
+                let at = titles.iter().position(|t| *t == title)?;
+                figures[at].parse::<f64>().ok()
             };
-            assert_eq!(["TXMIN", "TXLIM", "RXLIM"].map(figure), [1.0, 2.0, 2.0], "{text}");
-            if figure("HELD%") > 40.0 { Ok(()) } else { Err(text.clone()) }
+            let limits = ["TXMIN", "TXLIM", "RXLIM"].map(figure);
+            if limits == [1.0, 2.0, 2.0].map(Some) && figure("HELD%") > Some(40.0) { Ok(()) } else { Err(text.clone()) }
         });
         drop(guest);
         bed.ends(&["guard", "undo"], 0);

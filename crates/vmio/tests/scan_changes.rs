@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use vmio::cmd::scan::exit;
 use vmio::cmd::scan::pick::{Ignore, ignored_by};
@@ -19,6 +18,7 @@ use vmio::report::scan::{View, json, nagios, overview, prometheus};
 use vmio::term::Style;
 use vmio_model::failure::Exit;
 use vmio_model::rules::Severity;
+use vmio_testbed::poll_for;
 
 fn vmio(state: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).output().unwrap()
@@ -169,16 +169,7 @@ fn streaming(interval: &str, args: &[&str]) -> Command {
 
 /// Waits for the end of a process that is ending.
 fn ended(child: &mut std::process::Child) -> Option<i32> {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(60) {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    panic!("it went on for a minute");
+    poll_for("it has ended", || child.try_wait().unwrap().ok_or("it goes on")).code()
 }
 
 #[test]

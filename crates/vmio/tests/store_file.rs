@@ -21,7 +21,7 @@ fn small() -> Run {
     run
 }
 
-/// As a run that begins and a `vmio list` beside it do.
+/// As a run that begins and a `vmio runs list` beside it do.
 #[test]
 fn a_new_store_may_be_opened_by_several_at_once() {
     for _ in 0..30 {

@@ -200,7 +200,7 @@ mod tests {
         let sampler =
             Sampler::start(&plan(&["/proc/uptime", "/proc/self/stat", "/missing"], 10), MEMORY_BYTES).unwrap();
         let started = monotonic_seconds();
-        std::thread::sleep(Duration::from_millis(120));
+        std::thread::sleep(Duration::from_secs(1));
         let stopping = monotonic_seconds();
         let samples = sampler.stop();
         assert!(samples.len() >= 3, "{}", samples.len());

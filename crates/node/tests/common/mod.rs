@@ -196,7 +196,7 @@ fn limit(node: &dyn Node, dir: &Path) {
     let pids = dir.join("pids");
     let script = format!("sleep 100 & echo $! >> '{0}'; echo $$ >> '{0}'; echo begun; sleep 100", pids.display());
     let begin = Instant::now();
-    let output = node.exec(&sh(&script).limit(Duration::from_millis(500))).unwrap();
+    let output = node.exec(&sh(&script).limit(Duration::from_secs(3))).unwrap();
     assert_eq!(output.end, End::TimedOut);
     assert_eq!(output.out(), "begun\n");
     assert!(begin.elapsed() < Duration::from_secs(50));
@@ -208,7 +208,7 @@ fn limit(node: &dyn Node, dir: &Path) {
 
 fn kill(node: &dyn Node, _: &Path) {
     let mut process = node.spawn(&sh("sleep 100")).unwrap();
-    assert!(alive(process.pid()));
+    poll_until("it is there", || alive(process.pid()));
     assert_eq!(process.try_wait().unwrap(), None);
     process.kill().unwrap();
     assert_eq!(process.wait(None).unwrap().end, End::Signal(9));

@@ -35,17 +35,11 @@ fn server() {
     println!("{out}");
     eprint!("{err}");
     wait(number(2));
-    match words[0] {
-        "listen" => {
-            let _listener = TcpListener::bind(("127.0.0.1", number(1))).unwrap_or_else(|e| fail(e));
-            wait(number(3));
-        }
-        "receive" => {
-            let _socket = UdpSocket::bind(("127.0.0.1", number(1))).unwrap_or_else(|e| fail(e));
-            wait(number(3));
-        }
-        _ => wait(number(3)),
-    }
+    // Its ports go with the process.
+    let at = ("127.0.0.1", number(1));
+    let _listens = (words[0] == "listen").then(|| TcpListener::bind(at).unwrap_or_else(|e| fail(e)));
+    let _receives = (words[0] == "receive").then(|| UdpSocket::bind(at).unwrap_or_else(|e| fail(e)));
+    wait(number(3));
     std::process::exit(7);
 }
 
@@ -237,11 +231,11 @@ fn a_server_that_ends_meanwhile_is_the_cause() {
     let port = free_port();
     let client = |port| {
         poll_until("the server has ended", || TcpStream::connect(("127.0.0.1", port)).is_err());
-        // Its process ends right after its port.
-        thread::sleep(Duration::from_millis(100));
+        // Who waits for it is told a moment later.
+        thread::sleep(Duration::from_secs(1));
         None
     };
-    let pair = Pair { client, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 200")) };
+    let pair = Pair { client, ..Pair::new(Ready::Listens(port), format!("listen {port} 0 3000")) };
     let said = perform(&pair, &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("ended while it was used: Exit(7)") && said.contains("no answer"), "{said}");
     // Where it is sound, the client is told alone.

@@ -106,7 +106,12 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         });
         let status = reap_until(child.id());
         drop(stop);
-        (status, watcher.join().unwrap_or_default())
+        let mut watched = watcher.join().unwrap_or_default();
+        // Of a command that ended before the first look.
+        if namespaces {
+            note_owners(&mut watched.owners);
+        }
+        (status, watched)
     });
     let ended = match (watched.timed_out, status?) {
         (true, _) => Ended::TimedOut,

@@ -15,6 +15,8 @@ use crate::programs::{Kind, Test};
 const LIMIT: Duration = Duration::from_secs(600);
 /// A long form may take an hour.
 const LONG_LIMIT: Duration = Duration::from_secs(3600);
+/// Memory that the largest guest takes, the lab host with its disk in memory.
+const GUEST_BYTES: u64 = 2 << 30;
 /// What counts reads for each guest of the host is disturbed by guests that come and go.
 const ALONE: &[&str] =
     &["look::machine guest_running::two_hundred_guests", "look::machine guest_disks::each_of_two_hundred_guests"];
@@ -50,18 +52,20 @@ struct Queue {
     running: usize,
     /// Of these, with guests.
     guests: usize,
+    /// Guests at a time.
+    most_guests: usize,
     alone: bool,
 }
 
 impl Queue {
     /// The next test that may begin now. A guest keeps a processor busy, where other tests wait for most of their time: half
     /// of the lanes have guests at most, and the other half has what is without meanwhile.
-    fn take(&mut self, lanes: usize) -> Option<Test> {
+    fn take(&mut self) -> Option<Test> {
         let is_first_alone = self.waiting.front().is_some_and(is_alone);
         if self.alone || is_first_alone && self.running > 0 {
             return None;
         }
-        let may_begin = |test: &Test| test.kind != Kind::Guest || self.guests < lanes.div_ceil(2);
+        let may_begin = |test: &Test| test.kind != Kind::Guest || self.guests < self.most_guests;
         let at = self.waiting.iter().position(may_begin)?;
         let test = self.waiting.remove(at)?;
         self.running += 1;
@@ -78,6 +82,15 @@ impl Queue {
     }
 }
 
+/// Memory that programs may still take (proc_meminfo(5)).
+fn available_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let found =
+        text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let kib: u64 = found.ok_or_else(|| io::Error::other("/proc/meminfo has no MemAvailable"))?;
+    Ok(kib << 10)
+}
+
 fn is_alone(test: &Test) -> bool {
     ALONE.iter().any(|name| test.name.starts_with(name))
 }
@@ -89,12 +102,14 @@ pub fn run(mut tests: Vec<Test>, lanes: usize, dir: &Path, told: impl Fn(&Done) 
     tests.sort_by(|a, b| {
         (!is_alone(a), a.kind).cmp(&(!is_alone(b), b.kind)).then(time(b).total_cmp(&time(a))).then(a.name.cmp(&b.name))
     });
-    let queue = Mutex::new(Queue { waiting: tests.into(), running: 0, guests: 0, alone: false });
+    let room = usize::try_from(available_bytes()? / GUEST_BYTES).unwrap_or(usize::MAX);
+    let most_guests = lanes.div_ceil(2).min(room).max(1);
+    let queue = Mutex::new(Queue { waiting: tests.into(), running: 0, guests: 0, most_guests, alone: false });
     let (free, done) = (Condvar::new(), Mutex::new(Vec::new()));
     let take = || {
         let mut queue = queue.lock().ok()?;
         while !queue.waiting.is_empty() {
-            if let Some(test) = queue.take(lanes) {
+            if let Some(test) = queue.take() {
                 return Some(test);
             }
             queue = free.wait(queue).ok()?;

@@ -15,7 +15,7 @@ const FULL: &str = "free some space there, or keep the store elsewhere: --state 
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum StoreError {
-    #[error("there are no runs yet: {} is not there, or empty", path.display())]
+    #[error("there are no runs yet: {} is missing or empty", path.display())]
     Missing { path: PathBuf },
     #[error("the store has no run {id}")]
     NoRun { id: i64, nearest: Option<i64>, last: Option<i64> },

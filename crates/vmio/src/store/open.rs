@@ -251,6 +251,7 @@ fn unchanged(path: &Path) -> Result<(Connection, Limit), StoreError> {
 fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
     const PAUSE: Duration = Duration::from_millis(5);
     let began = Instant::now();
+    connection.busy_timeout(Duration::ZERO)?;
     loop {
         match connection.pragma_update(None, "journal_mode", "WAL") {
             Err(e)
@@ -259,7 +260,10 @@ fn log_ahead(connection: &Connection) -> rusqlite::Result<()> {
             {
                 std::thread::sleep(PAUSE);
             }
-            done => return done,
+            done => {
+                connection.busy_timeout(Duration::from_secs(BUSY_SECONDS))?;
+                return done;
+            }
         }
     }
 }
@@ -272,14 +276,15 @@ fn recognised(path: &Path, connection: &Connection, limit: &Limit) -> Result<usi
     Ok(version)
 }
 
-/// The format of the file, which must be ours and not newer than `known`.
+/// The format of the file, which must be ours and not newer than `known`; 0 of one that is empty.
 fn check(path: &Path, connection: &Connection, known: usize) -> Result<usize, StoreError> {
     let pragma = |name: &str| -> Result<i64, StoreError> {
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|e| StoreError::of(path, e))
     };
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
     let empty = application == 0 && version == 0 && pragma("schema_version")? == 0;
-    if application != APPLICATION_ID && !empty {
+    let ours = application == APPLICATION_ID && version != 0;
+    if !ours && !empty {
         return Err(StoreError::Corrupt { path: path.into(), source: None });
     }
     match usize::try_from(version) {

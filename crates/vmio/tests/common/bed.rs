@@ -133,8 +133,10 @@ impl Bed {
     /// Keeps what this bed found out about KVM for the next one.
     fn keep(&self) {
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-state");
-        if kept.exists() {
-            let _ = fs::copy(self.state().join("accelerator.json"), kept.join("accelerator.json"));
+        // Whole or not at all: others read it meanwhile.
+        let new = kept.join(format!("accelerator.{}", std::process::id()));
+        if kept.exists() && fs::copy(self.state().join("accelerator.json"), &new).is_ok() {
+            let _ = fs::rename(new, kept.join("accelerator.json"));
         }
     }
 

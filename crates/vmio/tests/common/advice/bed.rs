@@ -32,6 +32,7 @@ pub fn enter(args: &[String]) -> bool {
 
 /// After [`HIDE`].
 const MOUNTS: &str = r#"set -e
+mount -t tmpfs none /srv
 mkdir -p /srv/vmio/bin /srv/images /srv/groups
 mount --bind "$VMIO_TEST_ADVICE_SCRATCH" /srv/images
 mount --rbind /sys/fs/cgroup /srv/groups
