@@ -282,9 +282,9 @@ fn check(path: &Path, connection: &Connection, known: usize) -> Result<usize, St
         connection.pragma_query_value(None, name, |row| row.get(0)).map_err(|e| StoreError::of(path, e))
     };
     let (application, version) = (pragma("application_id")?, pragma("user_version")?);
-    let empty = application == 0 && version == 0 && pragma("schema_version")? == 0;
-    let ours = application == APPLICATION_ID && version != 0;
-    if !ours && !empty {
+    let ours = application == APPLICATION_ID;
+    let empty = (ours || application == 0) && version == 0 && pragma("schema_version")? == 0;
+    if !(empty || ours && version != 0) {
         return Err(StoreError::Corrupt { path: path.into(), source: None });
     }
     match usize::try_from(version) {
