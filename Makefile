@@ -71,8 +71,7 @@ images: agent tests
 # One line a phase says where the time goes; the suite tells them once more at its end.
 phase = @start=$$SECONDS; $(2) || exit 1; printf '%6d s  %s\n' $$((SECONDS-start)) "$(1)" | tee -a $(TARGET)/phases
 
-# The agent's build ends with one long step that takes one processor; the tests' build has the other one meanwhile. Images
-# are waited for mostly (downloads), while benches are built.
+# The agent and the tests are built side by side. Images are waited for mostly (downloads), while benches are built.
 define built
 	@mkdir -p $(TARGET) && rm -f $(TARGET)/phases
 	$(call phase,packages,scripts/setup build run test)
