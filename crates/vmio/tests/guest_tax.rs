@@ -249,10 +249,14 @@ fn long_planted_emulated_card_is_found_and_proven() {
 #[ignore = "guest: needs QEMU"]
 fn beside_another_guest_the_run_is_gentle_and_keeps_to_its_cap() {
     let bed = Bed::with_image();
-    let _neighbour = Companion::start(Command::new("sleep").arg0("qemu-system-x86_64").args(["600"]));
+    let neighbour = Companion::start(Command::new("sleep").arg0("qemu-system-x86_64").args(["600"]));
     let study = fixture("one.toml");
-    let plan = bed.vmio(&["study", "run", study.to_str().unwrap(), "--dry-run"]).with(0);
-    plan.says(&["QEMU guest (pid", "gentle, bandwidth is capped", "dry run: nothing was changed"]);
+    let dry = ["study", "run", study.to_str().unwrap(), "--dry-run"];
+    bed.vmio(&dry).with(0).says(&["gentle, bandwidth is capped", "dry run: nothing was changed"]);
+    // The plan for people names the first few.
+    let plan: Value = serde_json::from_str(&bed.vmio(&[&dry[..], &["--json"]].concat()).with(0).out).unwrap();
+    let named = format!("QEMU guest (pid {})", neighbour.pid());
+    assert!(plan["other_guests"].as_array().unwrap().iter().any(|other| *other == named.as_str()), "{plan:#}");
     bed.is_clean();
 
     // A twentieth: less than either side does without a cap.

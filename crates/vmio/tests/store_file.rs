@@ -14,6 +14,7 @@ use std::thread;
 use vmio::store::{Store, StoreError};
 use vmio_model::failure::Exit;
 use vmio_model::result::*;
+use vmio_testbed::limit;
 
 fn small() -> Run {
     let mut run = common::run(Accel::Kvm);
@@ -108,7 +109,7 @@ fn a_store_that_is_not_as_vmio_makes_it_is_refused() {
             assert_eq!(output.status.code(), Some(1), "{what} {args:?}: {said}");
             assert!(said.contains("is not as vmio makes a store") && said.contains(what), "{args:?}: {said}");
             assert!(said.contains("help: ") && output.stdout.is_empty(), "{said}");
-            assert!(began.elapsed().as_secs() < 60, "{what}");
+            assert!(began.elapsed() < limit(), "{what}");
         }
         assert!(Store::open(&here.path().join("vmio.db")).unwrap().list().unwrap().is_empty(), "{what}");
     }
