@@ -54,7 +54,7 @@ const CAPACITY: f64 = 20.0;
 const GUESTS: [(&str, f64); 3] = [("gold", 11.0), ("silver", 7.0), ("tin", 2.0)];
 /// How far from it a guest may be while something of each waits at every look: one that a busy machine does not let run for some
 /// 20 ms between two looks has nothing to send then, and what it leaves goes to others.
-const NEAR: f64 = 0.1;
+const NEAR: f64 = 0.2;
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a guest sends if nobody ends it.
