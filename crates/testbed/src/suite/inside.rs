@@ -71,6 +71,9 @@ pub fn run(command: &mut Command, namespaces: bool, limit: Duration) -> io::Resu
         let disk = PathBuf::from(vmio_testbed::DISK_OF_ALL);
         mount_bind(temporary(&disk)?, &disk)?;
         mount("suite", "/dev/shm", "tmpfs", MountFlags::empty(), None)?;
+        // Names of network namespaces (ip-netns(8)): others on this machine make theirs meanwhile.
+        fs::create_dir_all("/run/netns")?;
+        mount("suite", "/run/netns", "tmpfs", MountFlags::empty(), None)?;
         // The kernel shows what a loop device lies over by its path here: in a directory that no other test has.
         tmp.extend([temporary(&disk)?, disk, "/dev/shm".into()]);
     }
