@@ -53,14 +53,12 @@ lint:
 
 # The tests, built by clippy's own driver: lints are told while the code that they are of is compiled, once, where
 # `cargo clippy` would compile all that it stands on a second time. Benches are linted, too, and run by `make bench`.
-tests: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
-tests: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
+tests benches: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
+tests benches: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 tests:
 	cargo test --locked --workspace --no-run --message-format=json-render-diagnostics > $(BUILT).new
 	@mv $(BUILT).new $(BUILT)
 
-benches: export RUSTC_WORKSPACE_WRAPPER := clippy-driver
-benches: export CLIPPY_ARGS := -Dwarnings__CLIPPY_HACKERY__
 benches: tests
 	cargo build --locked --workspace --benches
 

@@ -25,8 +25,9 @@ fn broken_off(run: &Run, why: &str) {
     assert!(!run.samples.is_empty(), "what was measured is kept");
 }
 
-/// Runs a part of `lab.sh`; what it said, and the standard error of the command, whose exit code is its own.
-fn breaks(bed: &Bed, part: &str) -> (BTreeMap<String, String>, String) {
+/// Runs a part of `lab.sh`; what it said, the runs that came home, and the standard error of the command, whose exit code is its
+/// own.
+fn breaks(bed: &Bed, part: &str) -> (BTreeMap<String, String>, Vec<Run>, String) {
     let (study, script) = (fixture("lab.toml"), fixture("lab.sh"));
     let (study, script) = (study.to_str().unwrap(), script.to_str().unwrap());
     let ended = bed.vmio(&["lab", "run", "--with", study, "--with", script, "--", "bash", "lab.sh", part]).with(7);
@@ -36,21 +37,21 @@ fn breaks(bed: &Bed, part: &str) -> (BTreeMap<String, String>, String) {
     assert!(!said.contains_key("never"), "{}\n{}", ended.out, ended.err);
     assert_eq!([said["left-groups"].trim(), said["left-journals"].trim()], ["", ""], "{said:#?}");
     // Every form says that this host was a guest.
-    for run in runs(bed) {
+    let runs = runs(bed);
+    for run in &runs {
         assert!(run.environment.node.as_ref().unwrap().starts_with("lab host (Linux "), "{:?}", run.environment.node);
     }
     for form in [&["runs", "show", "1"][..], &["runs", "show", "1", "--markdown"], &["runs", "show", "1", "--json"]] {
         assert!(bed.vmio(form).with(0).out.contains("lab host (Linux "), "{form:?}");
     }
-    (said, ended.err)
+    (said, runs, ended.err)
 }
 
 #[test]
 #[ignore = "guest: needs QEMU"]
 fn a_thin_pool_that_this_kernel_lacks_is_measured_until_it_is_full() {
     let bed = Bed::with_lab();
-    let (said, err) = breaks(&bed, "pool");
-    let runs = runs(&bed);
+    let (said, runs, err) = breaks(&bed, "pool");
     let [full] = &runs[..] else { panic!("{} runs\n{err}", runs.len()) };
     let measured: BTreeSet<&str> = full.samples.iter().map(|sample| sample.cell.workload()).collect();
     assert_eq!(measured.len(), 2, "{measured:?}: what is measured in a volume of a thin pool");
@@ -69,8 +70,7 @@ fn a_thin_pool_that_this_kernel_lacks_is_measured_until_it_is_full() {
 #[ignore = "guest: needs QEMU"]
 fn long_a_server_of_nfs_goes_away_and_comes_back() {
     let bed = Bed::with_lab();
-    let (said, err) = breaks(&bed, "nfs");
-    let runs = runs(&bed);
+    let (said, runs, err) = breaks(&bed, "nfs");
     let [gone, nfs] = &runs[..] else { panic!("{} runs\n{err}", runs.len()) };
     assert_eq!(said["gone"], "4", "{err}");
     broken_off(gone, "does not respond");

@@ -96,8 +96,8 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
             let intervals = json(&top(&["--json", "--count", "2", "--interval", "2"]));
             // Nothing where the guard has not answered in time.
             let rows = of(intervals.last().unwrap())["guard"].as_array().cloned().unwrap_or_default();
-            let is_held = |row: &&Value| row["direction"] == "guest_tx" && row["held_ratio"].as_f64() > Some(0.4);
-            if rows.iter().any(|row| is_held(&row)) { Ok(rows) } else { Err(rows) }
+            let is_held = |row: &Value| row["direction"] == "guest_tx" && row["held_ratio"].as_f64() > Some(0.4);
+            if rows.iter().any(is_held) { Ok(rows) } else { Err(rows) }
         });
         let sent = guard.iter().find(|row| row["direction"] == "guest_tx").unwrap();
         assert_eq!((&sent["interface"], &sent["class"]), (&Value::from("tap0"), &Value::from("tin")));

@@ -102,8 +102,8 @@ impl Full {
 }
 
 /// What passed in `enough` time of periods in which all of these members had something waiting. Only what passes after
-/// `settle` of uninterrupted such periods counts: in a pause buckets fill. In such a period no more of a member passed than had waited when it began, so its queue never ran dry, however long the
-/// machine took: where a sender pauses, what it leaves is the others'. `look` is told how long ago it was asked last.
+/// `settle` of uninterrupted such periods counts: in a pause buckets fill. In such a period no more of a member passed than
+/// had waited when it began, so its queue never ran dry, however long the machine took: where a sender pauses, what it leaves is the others'. `look` is told how long ago it was asked last.
 pub fn while_full(
     who: &[usize],
     (settle, enough): (Duration, Duration),

@@ -107,7 +107,8 @@ pub fn table(runs: &[Vec<Done>]) -> String {
         .iter_mut()
         .map(|(name, row)| {
             row.seconds.sort_by(f64::total_cmp);
-            (*name, row.seconds[row.seconds.len() / 2], &*row)
+            let (lower, upper) = (row.seconds[(row.seconds.len() - 1) / 2], row.seconds[row.seconds.len() / 2]);
+            (*name, (lower + upper) / 2.0, &*row)
         })
         .collect();
     let (all, slow) = (shown.len(), shown.iter().filter(|(_, median, _)| *median >= SLOW).count());

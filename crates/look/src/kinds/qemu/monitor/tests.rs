@@ -146,6 +146,7 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
     let roles: Vec<&str> = own.threads.iter().filter(|t| t.role != "main").map(|t| t.role.as_str()).collect();
     assert_eq!(roles, ["vcpu", "vcpu", "iothread"]);
     assert!(guest.ids["monitor_held_ms"].parse::<f64>().is_ok(), "{:?}", guest.ids);
+    assert!(Look::new(&fake).monitor_limit < Duration::from_millis(50), "its owner would wait");
 }
 
 #[test]
