@@ -116,7 +116,7 @@ fn limits_outlive_a_daemon_that_is_killed_and_what_cleans_up_after_runs() {
         let journals = killed_run(bed);
         assert_eq!(host(), limited);
         let containers = ["tax", "--quick", "--guests", "container", "--only", "cpu"];
-        let (_, said) = bed.ends(&[&containers[..], &["--yes", "--no-gentle", "--minutes", "0.1"]].concat(), 0);
+        let (_, said) = bed.ends(&[&containers[..], &["--yes", "--no-gentle", "--minutes", "0.5"]].concat(), 0);
         assert!(said.contains("cleaned up after a killed run: control group"), "{said}");
         assert_eq!(vmio_node::leftovers(&journals), [""; 0]);
         assert_eq!(host(), limited);
