@@ -72,7 +72,11 @@ fn read_ahead_is_in_force_on_a_device_of_the_runs_own_and_set_back() {
     assert_eq!(of_loop(&device), "4");
     drop(target);
     assert_eq!(bed.journal.undo_all(), [""; 0]);
-    assert_eq!((of_loop(&device), loops_over(&bed.dir()).len()), (before, 0));
+    assert_eq!(loops_over(&bed.dir()).len(), 0);
+    // Another test may have taken the device by now: then it is that one's.
+    let after = of_loop(&device);
+    let taken = vmio_node::loops::loop_devices().iter().any(|other| other.device == device);
+    assert!(taken || after == before, "{after}, {before} before");
 }
 
 #[test]
