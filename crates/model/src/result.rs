@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
+use crate::study::Study;
 
 mod seen;
 mod traits;
@@ -277,9 +278,12 @@ pub struct Run {
     /// Number in the store.
     pub id: i64,
     /// What it is of: the study, or what was made of one.
-    pub study: RunKind,
-    /// The study as it was resolved, TOML text (for resume and for the report).
-    pub study_toml: String,
+    #[serde(rename = "study")]
+    pub kind: RunKind,
+    /// The study as it was resolved, as TOML text (for resume and for the report).
+    #[serde(rename = "study_toml", with = "crate::study::as_text")]
+    #[schemars(with = "String")]
+    pub study: Study,
     /// The command line that made it.
     pub command: Vec<String>,
     /// Seconds since the epoch.

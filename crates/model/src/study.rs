@@ -7,7 +7,6 @@ pub mod control;
 pub mod guard;
 pub mod named;
 mod nature;
-pub mod old;
 mod only;
 pub mod parse;
 pub mod plan;
@@ -67,6 +66,25 @@ pub struct Study {
     /// and of these, which name each actor.
     #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<NamedCell>,
+}
+
+/// A study as TOML text within another document.
+pub mod as_text {
+    use serde::de::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::Study;
+
+    /// Writes it with every default.
+    pub fn serialize<S: Serializer>(study: &Study, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&study.to_toml())
+    }
+
+    /// Reads what [`serialize`] wrote.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Study, D::Error> {
+        let text = String::deserialize(from)?;
+        toml::from_str(&text).map_err(|e| D::Error::custom(format!("its study cannot be read: {}", e.message())))
+    }
 }
 
 /// What the guest has, and the native side is held to.

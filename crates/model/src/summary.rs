@@ -31,7 +31,7 @@ use crate::result::{Environment, Mark, Run, RunState, Skipped};
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 use crate::study::Nature;
 
-pub use build::{answers, repeat_of, summarise};
+pub use build::{answers, summarise};
 pub use compare::{Comparison, compare};
 pub use durability::Durability;
 pub use explain::Explanation;

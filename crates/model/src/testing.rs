@@ -7,13 +7,14 @@ mod live;
 
 use std::collections::BTreeMap;
 
-use crate::cell::{self, Aio, Attachment, Cache, Cell, Side};
+use crate::cell::{self, Aio, Attachment, Baseline, Cache, Cell, Side};
 use crate::facts::{Facts, facts_of};
 use crate::figure::{Distribution, Figure, Reading, Unit};
 use crate::result::{
     Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
     WorkloadResult, WorkloadTraits, seen_around,
 };
+use crate::study::Study;
 use crate::summary::summarise;
 
 pub use live::{live_disk, live_nic, live_processors, of_nic, of_processors, read_from_db1, settings};
@@ -234,15 +235,10 @@ impl Bench {
                 samples.push(sample(cell, traits, figure, round));
             }
         }
-        let repeat = format!(
-            "[repeat]\nmin_pairs = 5\nmax_pairs = 12\nmin_boots = 3\nhalf_width = {}\nseconds = 1.5\nmax_minutes = 5.0\n\
-             max_gib_written = 20.0\n",
-            self.half_width
-        );
         Run {
             id: self.id,
-            study: "made-up".into(),
-            study_toml: repeat,
+            kind: "made-up".into(),
+            study: study(self.half_width),
             command: vec!["vmio".into(), "tax".into()],
             started_unix: 1.0,
             state: RunState::Done,
@@ -253,6 +249,24 @@ impl Bench {
             skipped: Vec::new(),
         }
     }
+}
+
+/// A baseline as a study writes it.
+pub fn baseline(text: &str) -> Baseline {
+    #[derive(serde::Deserialize)]
+    struct Written {
+        baseline: Baseline,
+    }
+    toml::from_str::<Written>(&format!("baseline = {text}")).unwrap().baseline
+}
+
+/// One that names no cell.
+fn study(half_width: f64) -> Study {
+    let text = format!(
+        "name = 'made-up'\ntitle = ''\ncites = ''\n[guest]\nvcpus = 1\nmemory_mib = 256\n[repeat]\nmin_pairs = 5\n\
+         max_pairs = 12\nmin_boots = 3\nhalf_width = {half_width}\nseconds = 1.5\nmax_minutes = 5.0\nmax_gib_written = 20.0\n"
+    );
+    toml::from_str(&text).unwrap()
 }
 
 fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> Sample {

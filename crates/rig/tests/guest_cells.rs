@@ -23,7 +23,7 @@ fn a_loop_device_in_the_guest_lies_over_a_file_on_its_disk() {
                 disks = { targets = ['loop'], drivers = ['virtio-blk'], caches = ['none', 'writeback'], aios = ['threads'] }\n\
                 workloads = ['seq-read-64k-d1-buffered', 'seq-write']\n";
     let planned = cells::planned(text, &bed.dir(), &state);
-    let skipped: Vec<_> = planned.skipped.iter().map(|s| (s.cell.workload(), &s.reason)).collect();
+    let skipped: Vec<_> = planned.left_out.iter().map(|l| (l.cell.workload(), l.why.to_string())).collect();
     assert_eq!(skipped.len(), 3, "{skipped:?}");
     assert!(skipped.iter().all(|(name, why)| *name == "seq-write" && why.contains("is only read")), "{skipped:?}");
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |_| {});
@@ -61,7 +61,7 @@ fn guests_of_two_shapes_work_at_once_and_keep_their_own_read_ahead() {
          disk = {{ target = 'sparse', driver = 'nvme' }}, workload = 'rand-read-4k-d4' }},\n]\n"
     );
     let planned = cells::planned(&text, &bed.dir(), &state);
-    assert_eq!(planned.skipped, []);
+    assert_eq!(planned.skipped(), []);
     let cookie = bed.journal.cookie().to_owned();
     // The guests that run, by how they were started: processors, memory, and those of the host that they are held to.
     let mut shapes = BTreeSet::new();

@@ -113,7 +113,7 @@ fn every_network_workload_and_every_card_work_in_a_guest() {
         paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139'] }\n\
         workloads = ['dd-nc']\n";
     let planned = cells::planned(text, &bed.dir(), &state);
-    assert_eq!(planned.skipped, []);
+    assert_eq!(planned.skipped(), []);
     let (mut boots, mut void) = (0, 0);
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
         boots += u32::from(matches!(event, Event::Boot(_)));
@@ -192,8 +192,8 @@ fn a_guest_sends_to_another_guest() {
         workloads = ['iperf3-tcp']\nsettings = { mtu = ['9000'] }\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     // Only one of the two guests would have it.
-    let [skipped] = planned.skipped.as_slice() else { panic!("{:?}", planned.skipped) };
-    assert!(skipped.reason.contains("between two guests is not set"), "{}", skipped.reason);
+    let [left_out] = &planned.left_out[..] else { panic!("{:?}", planned.left_out) };
+    assert!(left_out.why.to_string().contains("between two guests is not set"), "{}", left_out.why);
     let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| {
         if let Event::Retry(cell, why) | Event::GaveUp(cell, why) = event {
             panic!("{}: {why}", cell.key());

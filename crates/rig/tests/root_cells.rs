@@ -24,7 +24,7 @@ fn two_actors_work_at_once_on_two_targets() {
         { side = 'native', disk = { target = 'preallocated' }, workload = 'seq-read', seconds = 1.5 },\n\
         { side = 'native', disk = { target = 'sparse' }, workload = 'rand-read-4k-d4', start_seconds = 0.2, seconds = 0.4 },\n]\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
-    assert_eq!(planned.skipped, []);
+    assert_eq!(planned.skipped(), []);
     let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
     assert!(run.skipped.is_empty() && run.samples.len() >= 2, "{:?}", run.skipped);
     for sample in &run.samples {
@@ -62,10 +62,10 @@ fn read_ahead_is_set_around_its_cells_alone() {
         settings = { read-ahead = ['0k', '1024k'] }\n\
         [[matrix]]\nsides = ['native']\ndisks.targets = ['device', 'sparse']\nworkloads = ['seq-read-64k-d1-buffered']\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
-    let skipped: BTreeSet<String> = planned.skipped.iter().map(|s| s.cell.key()).collect();
+    let skipped: BTreeSet<String> = planned.skipped().iter().map(|s| s.cell.key()).collect();
     let sparse = |value: &str| format!("sparse/native/seq-read-64k-d1-buffered [read-ahead={value}]");
     assert_eq!(skipped, [sparse("0k"), sparse("1024k")].into());
-    assert!(planned.skipped.iter().all(|s| s.reason.contains("works on a file")), "{:?}", planned.skipped);
+    assert!(planned.skipped().iter().all(|s| s.reason.contains("works on a file")), "{:?}", planned.skipped());
 
     // What is in force of the one loop device that is there, between cells.
     let dir = bed.dir();
@@ -135,7 +135,7 @@ fn a_rate_holds_both_ways_for_its_cells_alone() {
         [[matrix]]\nsides = ['native']\npaths = { networks = ['uplink'], peers = ['host'] }\n\
         workloads = ['iperf3-tcp']\nsettings = { rate = ['100mbit'] }\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
-    let skipped: Vec<String> = planned.skipped.iter().map(|s| s.reason.clone()).collect();
+    let skipped: Vec<String> = planned.skipped().iter().map(|s| s.reason.clone()).collect();
     assert!(matches!(&skipped[..], [one] if one.contains("uplink.host lies no link between hosts")), "{skipped:?}");
     let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
     assert_eq!((run.skipped.len(), run.samples.len()), (1, 8), "{:?}", run.skipped);
@@ -198,7 +198,7 @@ fn link_goes_down(ended: bool) {
         [[cell]]\nactors = [{ side = 'native', path = { network = 'uplink', peer = 'remote' }, workload = 'iperf3-tcp', seconds = 2.0 }]\n\
         [[cell]]\nactors = [{ side = 'native', path = { network = 'bridge', peer = 'host' }, workload = 'iperf3-tcp' }]\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
-    assert_eq!(planned.skipped, []);
+    assert_eq!(planned.skipped(), []);
     // Paths are numbered by their names: bridge is 0, uplink 1.
     let (mut told, mut took) = (Vec::new(), None);
     let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |event| match event {
@@ -252,7 +252,7 @@ fn two_native_sides_are_held_apart_and_served_apart() {
         { side = 'native', shape = { pins = [1] }, path = { network = 'veth', peer = 'host' }, workload = 'iperf3-tcp' },\n\
         { side = 'native', shape = { pins = [1] }, machine = true, workload = 'openssl-aes-256-cbc' },\n]\n";
     let planned = cells::planned(text, &bed.dir(), &bed.dir());
-    assert_eq!(planned.skipped, []);
+    assert_eq!(planned.skipped(), []);
     let mut groups = BTreeSet::new();
     let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| groups.extend(own_groups(&bed)));
     assert!(run.skipped.is_empty() && run.samples.len() == 2, "{:?}", run.skipped);

@@ -35,7 +35,7 @@ impl Known {
         let here = Machine::here();
         // A run against itself has nothing to say of a change.
         let measured = store.list().unwrap_or_default();
-        let measured = measured.iter().filter(|r| r.samples > 0 && r.study.compares_cells()).take(RUNS);
+        let measured = measured.iter().filter(|r| r.samples > 0 && r.kind.compares_cells()).take(RUNS);
         let in_time = measured.take_while(|_| begun.elapsed() < TIME);
         let runs = in_time.filter_map(|info| {
             let run = store.load(info.id).ok()?;

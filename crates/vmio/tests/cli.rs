@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
-use crate::help::{bed, figures, old};
+use crate::help::{bed, figures};
 
 use std::fs;
 use std::path::Path;
@@ -46,9 +46,9 @@ fn stocked() -> tempfile::TempDir {
 #[test]
 fn a_run_that_began_without_steady_state_does_not_go_on_with_it() {
     let dir = tempfile::tempdir().unwrap();
-    let (name, toml) = vmio::studies::ALL[0];
+    let name = vmio::studies::ALL[0].0;
     let mut run = common::run(Accel::Tcg);
-    (run.study, run.study_toml) = (name.into(), toml.into());
+    (run.kind, run.study) = (name.into(), vmio::studies::named(name).unwrap());
     run.state = RunState::Interrupted("Ctrl-C".into());
     common::store_run(&Store::open(&dir.path().join("vmio.db")).unwrap(), &run);
     let asked = ["study", "run", name, "--resume", "--steady-state", "--dry-run"];
@@ -228,18 +228,19 @@ fn scan_on_this_machine_in_every_form() {
 }
 
 #[test]
-fn a_scan_leaves_an_older_store_as_it_is_and_says_so() {
+fn a_scan_leaves_a_store_of_another_format_as_it_is_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let path = old::store(dir.path());
+    let path = dir.path().join("vmio.db");
+    drop(Store::open(&path).unwrap());
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 1).unwrap();
     let state = || (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
     let before = state();
     let (out, _) = ends(&vmio(dir.path(), &["scan", "--json"]), 0);
     let json: serde_json::Value = serde_json::from_str(&out).unwrap();
     let unread = json["unread"].as_array().unwrap();
     let told = unread.iter().find(|u| u["what"] == "results of earlier runs on this host").unwrap();
-    assert!(
-        told["why"].as_str().unwrap().contains("older vmio") && told["mend"].as_str().unwrap().contains("runs list")
-    );
+    assert!(told["why"].as_str().unwrap().contains("another version of vmio"), "{told}");
+    assert!(told["mend"].as_str().unwrap().contains("vmio runs export"), "{told}");
     assert!(state() == before, "the store was written");
 }
 
@@ -348,7 +349,7 @@ fn a_proof_is_shown_with_the_run_whose_finding_it_proves() {
     let finding = vmio::report::Report::of(&run).findings.into_iter().find(|f| f.proof.is_some()).unwrap();
     let proof = finding.proof.unwrap();
     let mut later = run.clone();
-    later.study = vmio_model::kind::RunKind::Proof(1);
+    later.kind = vmio_model::kind::RunKind::Proof(1);
     later.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     assert_eq!(common::store_run(&store, &later), 2);
     let (text, _) = ends(&vmio(dir.path(), &["runs", "show", "last"]), 0);

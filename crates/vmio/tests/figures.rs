@@ -401,8 +401,8 @@ fn without_a_finding_there_is_nothing_to_prove() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     // A proof is measured with the programs there are, so the study must be of these.
-    let known = include_str!("../../../studies/network-quick.toml").to_owned();
-    common::store_run(&store, &vmio_model::result::Run { study_toml: known, ..figures::run("") });
+    let known = vmio::studies::named("network-quick").unwrap();
+    common::store_run(&store, &vmio_model::result::Run { study: known, ..figures::run("") });
     let prove = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
         let output = command.args(args).arg("--state").arg(dir.path()).output().unwrap();

@@ -269,7 +269,7 @@ fn every_verb_is_clean_where_guests_directories_and_files_are_named_hostilely() 
         &["tax", "--like", HOSTILE, "--dry-run", "--on", &on],
         &["tax", "--device", &on, "--device", &on, "--dry-run"],
         &["runs", "list", "--state", &on],
-        &["runs", "import", &format!("{on}/vmio.db")],
+        &["runs", "import", &format!("{on}/run.json")],
         &["guard", "check", "--config", &on],
         &["guard", "simulate", &format!("{on}/x.toml")],
         &["man", &format!("{on}/man")],

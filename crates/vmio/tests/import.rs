@@ -1,9 +1,9 @@
-//! Exports of both forms come in again, whole or not at all, whoever wrote them.
+//! Exports come in again, whole or not at all, whoever wrote them.
 #![allow(clippy::unwrap_used)]
 
 use crate::common;
 use crate::help::bed::unfolded;
-use crate::help::old;
+use crate::help::recorded;
 
 use std::fs;
 use std::path::Path;
@@ -22,31 +22,18 @@ fn vmio(args: &[&str], state: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vmio")).args(args).env("VMIO_STATE", state).stdin(Stdio::null()).output().unwrap()
 }
 
-/// An export of today's form with a few samples, some by two actors.
-fn today() -> Value {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(&dir.path().join("vmio.db")).unwrap();
-    store.import_file(&old::file("quick.json", dir.path())).unwrap();
-    let mut run = store.load_whole(1).unwrap();
-    run.samples.retain(|s| s.round < 1);
-    for sample in run.samples.iter_mut().filter(|s| s.cell.workload() == "seq-read") {
-        sample.cell.beside = vec![sample.cell.lead.clone()];
-        sample.beside = vec![sample.result.clone()];
-    }
-    slim(serde_json::from_str(&export(&run, Format::Json)).unwrap())
-}
-
-/// An export of the old form with a few samples.
-fn then() -> Value {
-    let mut all = old::json("quick.json");
-    all["samples"].as_array_mut().unwrap().retain(|s| s["round"].as_u64().unwrap() < 1);
-    slim(all)
-}
-
-/// With short raw outputs, so that a change hits something else.
-fn slim(mut export: Value) -> Value {
-    for sample in export["samples"].as_array_mut().unwrap() {
+/// An export with a few samples, some by two actors, with short raw outputs, so that a change hits something else.
+fn made() -> Value {
+    let mut export = recorded::json("quick.json");
+    let samples = export["samples"].as_array_mut().unwrap();
+    samples.retain(|s| s["round"].as_u64().unwrap() < 1);
+    for sample in samples {
         sample["result"]["raw"] = json!({"jobs": [1, 2.5, null]});
+        if sample["cell"]["workload"] == "seq-read" {
+            let lead: Value = ["side", "subject", "workload"].iter().map(|key| (key.to_string(), sample["cell"][key].clone())).collect();
+            sample["cell"]["beside"] = json!([lead]);
+            sample["beside"] = json!([sample["result"]]);
+        }
     }
     export
 }
@@ -56,19 +43,15 @@ fn exports_come_in_once_and_none_while_it_is_measured() {
     let state = tempfile::tempdir().unwrap();
     let file = state.path().join("run.json");
     let import = || vmio(&["runs", "import", file.to_str().unwrap(), "--json"], state.path());
-    for (n, export) in [then(), today()].into_iter().enumerate() {
-        let number = n as i64 + 1;
-        let mut other = export.clone();
-        other["command"] = json!([n.to_string()]);
+    for number in [1, 2] {
+        let mut other = made();
+        other["command"] = json!([number.to_string()]);
         let mut running = other.clone();
         running["state"] = json!({"state": "running"});
         fs::write(&file, running.to_string()).unwrap();
         let output = import();
         assert_eq!(output.status.code(), Some(0));
-        assert!(
-            unfolded(&String::from_utf8(output.stderr).unwrap()).contains("run 2 is still being measured there")
-                || n == 1
-        );
+        assert!(unfolded(&String::from_utf8(output.stderr).unwrap()).contains("run 1 is still being measured there"));
         assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap()["imported"], json!([]));
         for wanted in [json!([number]), json!([])] {
             // A person may have laid it out anew.
@@ -100,49 +83,46 @@ fn what_is_no_export_is_refused_in_words() {
         export.pointer_mut(at).unwrap().as_object_mut().unwrap().remove(key);
         format!("{export:#}").into_bytes()
     };
-    let (then, today) = (then(), today());
+    let made = made();
     let text = |export: &Value| export.to_string().into_bytes();
     let read = |sample: &str| json!({"figure": "read", "value": {sample: 1}});
     let figures = "/samples/3/result/figures/0";
-    let beside = today["samples"].as_array().unwrap().iter().position(|s| s.get("beside").is_some()).unwrap();
-    let replaced = |what: &str, by: &str| then.to_string().replacen(what, by, 1).into_bytes();
+    let beside = made["samples"].as_array().unwrap().iter().position(|s| s.get("beside").is_some()).unwrap();
+    let replaced = |what: &str, by: &str| made.to_string().replacen(what, by, 1).into_bytes();
     let deep = replaced("2.5", &["[".repeat(200), "]".repeat(200)].concat());
     let mut many = b"{\"schema_version\": \"2.0\", \"samples\": [0".to_vec();
     many.extend(b",0".repeat(16_000_001));
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("a table", b"run,study\r\n1,quick\r\n".to_vec(), "neither a store nor a JSON object"),
-        ("a list", b"[1, 2]".to_vec(), "neither a store nor a JSON object"),
-        ("blanks", b"  \n".to_vec(), "neither a store nor a JSON object"),
+        ("a table", b"run,study\r\n1,quick\r\n".to_vec(), "it is no JSON object"),
+        ("a list", b"[1, 2]".to_vec(), "it is no JSON object"),
+        ("blanks", b"  \n".to_vec(), "it is no JSON object"),
         ("an object", b"{}".to_vec(), "it has no `schema_version`"),
         ("two", b"{\"metric\": 1}\n{\"metric\": 2}".to_vec(), ":2:1: no export of a run"),
-        ("cut", text(&then)[..5000].to_vec(), "EOF while parsing"),
-        ("cut too", text(&today)[..5000].to_vec(), "EOF while parsing"),
+        ("cut", text(&made)[..5000].to_vec(), "EOF while parsing"),
         (
             "newer",
-            with(&today, "/schema_version", json!("2.1")),
+            with(&made, "/schema_version", json!("2.1")),
             "its schema version is 2.1, this vmio knows up to 2.0",
         ),
-        ("much newer", with(&today, "/schema_version", json!("3.0")), "knows up to 2.0"),
-        ("odd", with(&today, "/schema_version", json!("0.9")), "there is no schema version \"0.9\""),
-        ("odder", with(&today, "/schema_version", json!("two")), "there is no schema version \"two\""),
-        ("a number", with(&today, "/schema_version", json!(2.0)), "invalid type: floating point"),
-        ("a summary", old::bytes("quick.show.json"), "missing field `id`"),
-        ("old as new", with(&then, "/schema_version", json!("2.0")), "missing field"),
-        ("new as old", with(&today, "/schema_version", json!("1.0")), "missing field"),
-        ("no seconds", without(&then, "/samples/3/result", "seconds"), "missing field `seconds`"),
-        ("no seconds now", without(&today, "/samples/3/result", "seconds"), "missing field `seconds`"),
-        ("no cell", without(&today, "/samples/3", "cell"), "missing field `cell`"),
-        ("no marks", without(&then, "/samples/0", "marks"), "missing field `marks`"),
-        ("no skipped", without(&then, "", "skipped"), "missing field `skipped`"),
-        ("negative", with(&then, "/samples/0/round", json!(-1)), "invalid value: integer `-1`, expected u32"),
-        ("a word", with(&then, "/samples/0/result/ios", json!("many")), "invalid type: string \"many\", expected u64"),
-        ("no figure", with(&then, "/samples/0/result/latency/mean_seconds", Value::Null), "expected f64"),
-        ("not finite", with(&today, figures, json!({"figure": "x", "value": {"scalar": null}})), "expected f64"),
-        ("odd value", with(&today, figures, read("vector")), "unknown variant `vector`"),
-        ("judged", with(&then, "/workloads/0/figure", json!("both")), "unknown variant `both`"),
-        ("a mark", with(&then, "/samples/0/marks", json!(["x\u{1b}[2J\u{202e}"])), "unknown variant `x"),
-        ("a subject", with(&today, "/samples/0/cell/subject", json!("moon")), "unknown variant `moon`"),
-        ("uneven", with(&today, &format!("/samples/{beside}/beside"), json!([])), "one result for each actor"),
+        ("much newer", with(&made, "/schema_version", json!("3.0")), "knows up to 2.0"),
+        ("odd", with(&made, "/schema_version", json!("0.9")), "there is no schema version \"0.9\""),
+        ("older", with(&made, "/schema_version", json!("1.0")), "there is no schema version \"1.0\""),
+        ("odder", with(&made, "/schema_version", json!("two")), "there is no schema version \"two\""),
+        ("a number", with(&made, "/schema_version", json!(2.0)), "invalid type: floating point"),
+        ("a summary", recorded::bytes("quick.show.json"), "missing field `id`"),
+        ("no seconds", without(&made, "/samples/3/result", "seconds"), "missing field `seconds`"),
+        ("no cell", without(&made, "/samples/3", "cell"), "missing field `cell`"),
+        ("no marks", without(&made, "/samples/0", "marks"), "missing field `marks`"),
+        ("no skipped", without(&made, "", "skipped"), "missing field `skipped`"),
+        ("negative", with(&made, "/samples/0/round", json!(-1)), "invalid value: integer `-1`, expected u32"),
+        ("a word", with(&made, "/samples/0/round", json!("many")), "invalid type: string \"many\", expected u32"),
+        ("not finite", with(&made, figures, json!({"figure": "x", "value": {"scalar": null}})), "expected f64"),
+        ("odd value", with(&made, figures, read("vector")), "unknown variant `vector`"),
+        ("judged", with(&made, "/workloads/0/figures/0/better", json!("both")), "unknown variant `both`"),
+        ("a mark", with(&made, "/samples/0/marks", json!(["x\u{1b}[2J\u{202e}"])), "unknown variant `x"),
+        ("no study", with(&made, "/study_toml", json!("name = 'x'")), "its study cannot be read: missing field"),
+        ("a subject", with(&made, "/samples/0/cell/subject", json!("moon")), "unknown variant `moon`"),
+        ("uneven", with(&made, &format!("/samples/{beside}/beside"), json!([])), "one result for each actor"),
         ("deep", deep, "recursion limit"),
         ("many", many, "more than 16000000 values"),
         ("long", b"{".to_vec(), "longer than 256 MiB"),
@@ -162,7 +142,7 @@ fn what_is_no_export_is_refused_in_words() {
         assert!(said.contains(file.to_str().unwrap()) && said.contains("export N --format json"), "{name}: {said}");
         assert!(!said.contains(['\u{1b}', '\u{202e}']) && !said.contains("panicked"), "{name}: {said}");
         let placed = said.contains("run.json:");
-        let whole = ["neither", "schema_version`", "schema version", "actor", "values", "MiB"];
+        let whole = ["no JSON object", "schema_version`", "schema version", "actor", "values", "MiB"];
         assert!(placed || whole.iter().any(|w| wanted.contains(w)), "{name}: no place in {said}");
         assert!(began.elapsed() < limit(), "{name}");
         assert!(Store::open(&dir.path().join("vmio.db")).unwrap().list().unwrap().is_empty(), "{name}");
@@ -176,9 +156,9 @@ fn pipes_and_directories_are_no_exports() {
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     let pipe = dir.path().join("pipe.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    assert!(matches!(store.import_file(&pipe).unwrap_err(), StoreError::NoStore { .. }));
-    assert!(matches!(store.import_file(dir.path()).unwrap_err(), StoreError::NoStore { .. }));
-    assert!(matches!(store.import_file(&dir.path().join("none")).unwrap_err(), StoreError::NoFile { .. }));
+    assert!(matches!(recorded::import(&store, &[&pipe]).unwrap_err(), StoreError::Export { .. }));
+    assert!(matches!(recorded::import(&store, &[dir.path()]).unwrap_err(), StoreError::Export { .. }));
+    assert!(matches!(recorded::import(&store, &[&dir.path().join("none")]).unwrap_err(), StoreError::NoFile { .. }));
 }
 
 /// What the store could not hold is told of the file that has it.
@@ -188,8 +168,8 @@ fn a_text_that_is_too_long_is_the_files() {
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     let file = dir.path().join("run.json");
     let long = "x".repeat(65 << 20);
-    fs::write(&file, then().to_string().replacen("\"command\":\"fio", &format!("\"command\":\"{long}"), 1)).unwrap();
-    let e = store.import_file(&file).unwrap_err();
+    fs::write(&file, made().to_string().replacen("\"command\":\"fio", &format!("\"command\":\"{long}"), 1)).unwrap();
+    let e = recorded::import(&store, &[&file]).unwrap_err();
     assert!(matches!(&e, StoreError::TooMuch { path, .. } if *path == file), "{e:?}");
     assert!(store.list().unwrap().is_empty());
 }
@@ -240,8 +220,8 @@ fn change(value: &mut Value, noise: &mut Noise) {
     }
 }
 
-/// Changed exports of each form; each that is taken costs a few commits.
-const ROUNDS: usize = 200;
+/// Changed exports; each that is taken costs a few commits.
+const ROUNDS: usize = 400;
 
 /// Whatever is in a file, it is taken whole and can be shown, or refused.
 #[test]
@@ -250,49 +230,48 @@ fn changed_exports_are_taken_or_refused() {
     let file = dir.path().join("run.json");
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     let (mut taken, mut refused) = (0, 0);
-    for (form, made) in [("then", then()), ("today", today())] {
-        let whole = made.to_string().into_bytes();
-        let mut noise = Noise(form.len() as u64);
-        for round in 0..ROUNDS {
-            let mut bytes = whole.clone();
-            if round % 6 == 0 {
-                for _ in 0..=below(&mut noise, 3) {
-                    let at = below(&mut noise, bytes.len());
-                    match below(&mut noise, 3) {
-                        0 => bytes.truncate(at + 1),
-                        1 => bytes[at] = b"{}[],:\"0-9e.\\\x00\xff"[below(&mut noise, 15)],
-                        _ => drop(bytes.remove(at)),
-                    }
+    let made = made();
+    let whole = made.to_string().into_bytes();
+    let mut noise = Noise(4);
+    for round in 0..ROUNDS {
+        let mut bytes = whole.clone();
+        if round % 6 == 0 {
+            for _ in 0..=below(&mut noise, 3) {
+                let at = below(&mut noise, bytes.len());
+                match below(&mut noise, 3) {
+                    0 => bytes.truncate(at + 1),
+                    1 => bytes[at] = b"{}[],:\"0-9e.\\\x00\xff"[below(&mut noise, 15)],
+                    _ => drop(bytes.remove(at)),
                 }
-            } else {
-                let mut other = made.clone();
-                (0..=below(&mut noise, 3)).for_each(|_| change(&mut other, &mut noise));
-                bytes = other.to_string().into_bytes();
             }
-            fs::write(&file, &bytes).unwrap();
-            let before = store.list().unwrap().len();
-            match store.import_file(&file) {
-                Ok(found) => {
-                    for imported in found {
-                        let Imported::New(id) = imported else { continue };
-                        let run = store.load_whole(id).unwrap();
-                        let report = Report::of(&run);
-                        let all = [text(&report, Style::PLAIN), html(&report), markdown(&report), report_json(&report)];
-                        assert!(all.iter().all(|text| !text.is_empty()));
-                        let others = [Format::Csv, Format::Pkb, Format::GithubActionBenchmark];
-                        assert!(others.iter().map(|format| export(&run, *format).len()).sum::<usize>() > 0);
-                        fs::write(&file, export(&run, Format::Json)).unwrap();
-                        assert_eq!(store.import_file(&file).unwrap(), [Imported::Known(id)], "{form} {round}");
-                        vmio_model::summary::noise(&run);
-                        store.delete(id).unwrap();
-                        taken += 1;
-                    }
-                }
-                Err(StoreError::Export { .. }) => refused += 1,
-                Err(other) => panic!("{form} {round}: {other:?}"),
-            }
-            assert!(store.list().unwrap().len() <= before, "{form} {round}: half of it is here");
+        } else {
+            let mut other = made.clone();
+            (0..=below(&mut noise, 3)).for_each(|_| change(&mut other, &mut noise));
+            bytes = other.to_string().into_bytes();
         }
+        fs::write(&file, &bytes).unwrap();
+        let before = store.list().unwrap().len();
+        match recorded::import(&store, &[&file]) {
+            Ok(found) => {
+                for imported in found {
+                    let Imported::New(id) = imported else { continue };
+                    let run = store.load_whole(id).unwrap();
+                    let report = Report::of(&run);
+                    let all = [text(&report, Style::PLAIN), html(&report), markdown(&report), report_json(&report)];
+                    assert!(all.iter().all(|text| !text.is_empty()));
+                    let others = [Format::Csv, Format::Pkb, Format::GithubActionBenchmark];
+                    assert!(others.iter().map(|format| export(&run, *format).len()).sum::<usize>() > 0);
+                    fs::write(&file, export(&run, Format::Json)).unwrap();
+                    assert_eq!(recorded::import(&store, &[&file]).unwrap(), [Imported::Known(id)], "{round}");
+                    vmio_model::summary::noise(&run);
+                    store.delete(id).unwrap();
+                    taken += 1;
+                }
+            }
+            Err(StoreError::Export { .. }) => refused += 1,
+            Err(other) => panic!("{round}: {other:?}"),
+        }
+        assert!(store.list().unwrap().len() <= before, "{round}: half of it is here");
     }
     assert!(taken > 50 && refused > 50, "{taken} taken, {refused} refused");
 }

@@ -24,7 +24,7 @@ fn the_report_names_the_guest_and_sets_each_mend_against_it() {
     let matrix = vec![on("sparse", "lsi53c895a"), on("sparse", "virtio-blk"), on("device", "virtio-blk")];
     let title = "Like web1 (read at 2026-11-21 12:00:00 UTC): disk sda as it is".to_owned();
     let study = Study { name: "like-web1".into(), title, matrix, ..studies::named("quick").unwrap() };
-    (run.study, run.study_toml) = (study.name.as_str().into(), study.to_toml());
+    (run.kind, run.study) = (study.name.as_str().into(), study.clone());
     let mended = like::mended(&run);
     assert_eq!(mended.len(), 4, "{mended:?}");
     assert!(mended[0].what == "virtio-blk" && mended[0].gain_ratio.value > 5.0, "{mended:?}");
@@ -34,7 +34,7 @@ fn the_report_names_the_guest_and_sets_each_mend_against_it() {
         assert!(text.contains(&study.title), "{text}");
         assert!(text.contains("times as fast with virtio-blk, the disk on device"), "{text}");
     }
-    run.study = "quick".into();
+    run.kind = "quick".into();
     assert_eq!((like::mended(&run), like::title(&run)), (Vec::new(), None));
 }
 

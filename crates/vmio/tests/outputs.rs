@@ -10,6 +10,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use vmio::report::export::{Format, export};
 use vmio::store::Store;
 use vmio_model::result::Accel;
 use vmio_testbed::skip;
@@ -120,7 +121,7 @@ fn a_report_on_a_full_disk_is_no_success() {
 #[test]
 fn a_full_state_disk_is_named_with_what_to_do() {
     let (dir, from) = (tempfile::tempdir().unwrap(), stocked());
-    let script = "mount -t tmpfs -o size=$3 none \"$1\" && cp \"$2\"/* \"$1\" 2>/dev/null; \
+    let script = "mount -t tmpfs -o size=$3,mode=700 none \"$1\" && cp \"$2\"/* \"$1\" 2>/dev/null; \
                   head -c 10M /dev/zero > \"$1/rest\" 2>/dev/null; shift 3; \"$@\"; code=$?; echo \"ended with $code\" >&2";
     let full = |room: &str, args: &[&str]| {
         let mut command = Command::new("unshare");
@@ -136,7 +137,8 @@ fn a_full_state_disk_is_named_with_what_to_do() {
         return;
     }
     assert!(said.contains("ended with 0") && out.lines().count() == 3, "{out}{said}");
-    let other = from.path().join("vmio.db");
+    let other = from.path().join("run.json");
+    fs::write(&other, export(&Store::open_reading(&from.path().join("vmio.db")).unwrap().load_whole(1).unwrap(), Format::Json)).unwrap();
     let shown = dir.path().display();
     let (_, said) = full("4m", &["runs", "import", other.to_str().unwrap(), "--state", &format!("{shown}/new")]);
     assert!(said.contains(&format!("the disk of {shown}/new is full")), "{said}");

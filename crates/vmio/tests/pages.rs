@@ -44,7 +44,7 @@ fn hostile_run(made: &Run) -> Run {
     // By these names samples find their traits and cells their pairs.
     run.workloads.clone_from(&made.workloads);
     run.samples.extend(made.samples.iter().cloned());
-    run.study.clone_from(&made.study);
+    run.kind.clone_from(&made.kind);
     run.state = RunState::Failed(HOSTILE.into());
     run
 }
@@ -73,7 +73,7 @@ fn a_run_with_names_that_are_markup() {
         holds(&html(&report), 60);
     }
     let mut run = common::run(Accel::Kvm);
-    run.study = format!("quick{HOSTILE}").as_str().into();
+    run.kind = format!("quick{HOSTILE}").as_str().into();
     run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()).for_each(|actor| match &mut actor.subject {
         Subject::Disk { target, .. } => *target += HOSTILE,
         _ => unreachable!("all of them are on disks"),

@@ -60,7 +60,7 @@ fn every_form_has_the_papers_rows_its_slips_and_why_one_did_not_run() {
     // Without emulation nothing warns of it, and another study has no such tables.
     let kvm = common::paper::run(Accel::Kvm);
     assert!(forms(&Report::of(&kvm)).iter().all(|(_, text)| !text.contains("software emulation")));
-    let other = Run { study: "sparse".into(), ..kvm };
+    let other = Run { kind: "sparse".into(), ..kvm };
     assert!(Report::of(&other).tables.is_empty());
     for line in report::text(&report, Style::PLAIN).lines() {
         // What is to be pasted is not broken.
@@ -128,8 +128,7 @@ fn every_form_tells_small_requests_from_virtualisation() {
 #[test]
 fn every_control_cell_is_a_workload_that_asks_for_just_that() {
     let run = common::paper::run(Accel::Tcg);
-    let study = vmio::studies::parse("stored", &run.study_toml).unwrap();
-    let all = controls(&study, &run.samples, &vmio_model::study::control::logical_blocks(&run.effective));
+    let all = controls(&run.study, &run.samples, &vmio_model::study::control::logical_blocks(&run.effective));
     assert!(all.iter().any(|c| c.link == Link::Depth));
     for control in all {
         let traits = workloads::find(control.cell.workload()).unwrap().traits();

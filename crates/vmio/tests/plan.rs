@@ -6,9 +6,9 @@ use crate::help::figures;
 use figures::BASELINES;
 use vmio::report;
 use vmio_look::neighbours::{Kind, Neighbour};
-use vmio_model::result::Skipped;
+
 use vmio_model::study::plan::{Rates, estimate};
-use vmio_rig::engine::plan::{Held, Planned};
+use vmio_rig::engine::plan::{Held, LeftOut, Planned, WhyNot};
 use vmio_rig::gentle::instance::Unseen;
 
 fn planned(baseline: &str) -> Planned {
@@ -38,7 +38,7 @@ fn planned(baseline: &str) -> Planned {
         afar: None,
         afar_space: Ok(String::new()),
         peer: None,
-        skipped: Vec::new(),
+        left_out: Vec::new(),
         rates_from: "FIXTURE".into(),
         accelerator: None,
         kernel: None,
@@ -149,11 +149,11 @@ fn a_run_that_its_time_budget_is_likely_to_end_is_told_under_a_head_of_its_own()
 #[test]
 fn a_gentle_plan_speaks_of_a_cap_where_a_cell_is_left_to_keep_to_it() {
     let neighbour = |name: &&str| Neighbour { pid: 812, kind: Kind::Qemu, name: (*name).into(), threads: Vec::new() };
-    let told = |skipped: usize, others: &[&str]| {
+    let told = |left_out: usize, others: &[&str]| {
         let mut plan = Planned { gentle: true, ..planned("") };
         let cells = plan.study.cells();
-        plan.skipped =
-            cells.into_iter().take(skipped).map(|cell| Skipped { cell, reason: "it has no cap".into() }).collect();
+        let why = WhyNot::Gentle { unfit: "it has no cap".into() };
+        plan.left_out = cells.into_iter().take(left_out).map(|cell| LeftOut { cell, why: why.clone() }).collect();
         plan.others.guests = others.iter().map(neighbour).collect();
         report::plan::text(&plan).split_whitespace().collect::<Vec<_>>().join(" ")
     };

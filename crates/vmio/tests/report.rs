@@ -148,7 +148,7 @@ fn the_page_loads_nothing_and_is_whole() {
 fn hostile_names_stay_text() {
     let mut run = common::run(Accel::Kvm);
     let nasty = "<script>alert('x')</script> \"quoted\" & | `code`";
-    run.study = nasty.into();
+    run.kind = nasty.into();
     run.environment.backing = nasty.into();
     run.command.push(nasty.into());
     run.skipped[0].reason = nasty.into();
@@ -310,7 +310,7 @@ fn a_proof_is_shown_with_its_finding() {
     // The run that proves it holds both cells, interleaved.
     let mut later = run.clone();
     later.id = 9;
-    later.study = RunKind::Proof(run.id);
+    later.kind = RunKind::Proof(run.id);
     later.samples.retain(|s| s.cell == proof.before || s.cell == proof.after);
     let report = Report::of(&run).with_proofs([&later]);
     for (form, text) in forms(&report) {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use vmio::store::{Imported, NewRun, Store, StoreError};
+use vmio::store::{NewRun, Store, StoreError};
 use vmio_model::cell::Side;
 use vmio_model::figure::{Reading, Value};
 use vmio_model::result::*;
@@ -65,36 +65,6 @@ fn what_several_actors_say_comes_back() {
     c.execute("UPDATE raw SET actor = 3 WHERE actor = 2", []).unwrap();
     let e = store.load_whole(run.id).unwrap_err();
     assert!(e.to_string().contains("of an actor that is not in it"), "{e}");
-}
-
-#[test]
-fn runs_of_another_store_come_over_whole_and_once() {
-    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |dir: &tempfile::TempDir| Store::open(&dir.path().join("vmio.db")).unwrap();
-    let (own, other) = (open(&here), open(&there));
-    let mut run = small();
-    common::store_run(&own, &run);
-    // Of another host.
-    run.environment.node = Some("lab host".into());
-    run.id = common::store_run(&other, &run);
-    let new = NewRun {
-        study: &run.study,
-        study_toml: &run.study_toml,
-        command: &run.command,
-        started_unix: 1.0,
-        environment: &run.environment,
-        workloads: &run.workloads,
-    };
-    let running = other.new_run(&new).unwrap();
-    let import = || {
-        let mut told = Vec::new();
-        own.import(&other, &mut |imported| told.push(imported)).unwrap();
-        told
-    };
-    assert_eq!(import(), [Imported::New(2), Imported::Running(running)]);
-    assert_eq!(own.load_whole(2).unwrap(), Run { id: 2, ..run.clone() });
-    assert_eq!(import(), [Imported::Known(2), Imported::Running(running)]);
-    assert_eq!(own.list().unwrap().len(), 2);
 }
 
 /// The tables and the questions of docs/runs.md, for those who ask with `sqlite3`.
@@ -167,8 +137,8 @@ fn a_run_has_one_owner_and_is_interrupted_without() {
     let (run, reader) = (small(), Store::open(&path).unwrap());
     let owner = Store::open(&path).unwrap();
     let new = NewRun {
+        kind: &run.kind,
         study: &run.study,
-        study_toml: &run.study_toml,
         command: &run.command,
         started_unix: 1.0,
         environment: &run.environment,
@@ -243,8 +213,8 @@ fn child_adds_samples() {
     let run = common::run(Accel::Kvm);
     let id = store
         .new_run(&NewRun {
-            study: &"killed".into(),
-            study_toml: "",
+            kind: &"killed".into(),
+            study: &run.study,
             command: &run.command,
             started_unix: 1.0,
             environment: &run.environment,
@@ -296,7 +266,7 @@ fn sigkill_loses_nothing_acknowledged() {
 #[test]
 fn a_full_disk_is_named() {
     let script =
-        "mount -t tmpfs -o size=1m none \"$1\" && exec \"$0\" --exact store::child_adds_samples --ignored --nocapture";
+        "mount -t tmpfs -o size=1m,mode=700 none \"$1\" && exec \"$0\" --exact store::child_adds_samples --ignored --nocapture";
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])

@@ -244,7 +244,7 @@ fn compared_over_all_targets(baseline: &str) -> Run {
             samples.push(common::sample(&mut noise, cell, traits, round));
         }
     }
-    Run { study: study.name.as_str().into(), study_toml: study.to_toml(), samples, ..common::run(Accel::Kvm) }
+    Run { kind: study.name.as_str().into(), study, samples, ..common::run(Accel::Kvm) }
 }
 
 #[test]

@@ -143,7 +143,7 @@ pub fn judge(paper: &Paper, run: &Run, summary: &Summary) -> Compared {
         schema_version: SCHEMA_VERSION.to_owned(),
         paper: paper.key.clone(),
         citation: paper.citation.clone(),
-        study: run.study.clone(),
+        study: run.kind.clone(),
         run: run.id,
         emulated: summary.emulated,
         statement: summary.statement.clone(),

@@ -181,7 +181,7 @@ rows = [
             let of = |n: u8| Reading::scalar("buffered", f64::from(n) * 1e6 + i as f64).with(RUN, n.to_string());
             sample.result.figures.extend([1, 2].map(of));
         }
-        let text = PAPER.replace("studies = [\"test\"]", &format!("studies = [\"{}\"]", run.study.study().unwrap()));
+        let text = PAPER.replace("studies = [\"test\"]", &format!("studies = [\"{}\"]", run.kind.study().unwrap()));
         let paper = Paper::parse(&text).unwrap();
         let [table] = &series(&paper, &summarise(&run))[..] else { panic!() };
         let ours = table.rows[0].ours.as_ref().unwrap();

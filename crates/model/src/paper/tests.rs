@@ -66,7 +66,7 @@ impl Made {
             bench = bench.device(cell, 65536.0, depth, 0.6);
         }
         let mut run = bench.run();
-        run.study = "shafer2010-storage".into();
+        run.kind = "shafer2010-storage".into();
         run.environment.accel = Some(self.accel);
         run
     }
@@ -291,7 +291,7 @@ fn tables_keep_the_papers_rows_and_say_why_one_has_no_figure() {
     // Each footnote stands below the table that cites it, and nowhere else.
     assert_eq!(tables[0].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [1, 3, 4, 5]);
     assert_eq!(tables[1].footnotes.iter().map(|f| f.0).collect::<Vec<_>>(), [2, 3, 6]);
-    let other = Run { study: "quick".into(), ..run };
+    let other = Run { kind: "quick".into(), ..run };
     assert!(super::tables(&paper(), &Summary::of(&other)).is_empty());
 }
 

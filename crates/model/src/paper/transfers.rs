@@ -206,7 +206,7 @@ pub(super) fn transferred(paper: &Paper, summary: &Summary) -> Vec<Transferred> 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cell::{Actor, Shape, Side, Subject};
+    use crate::cell::{Actor, Baseline, Shape, Side, Subject};
     use crate::figure::{Figure, Reading, Unit};
     use crate::result::{Run, Sample, WorkloadResult, WorkloadTraits};
     use crate::summary::summarise;
@@ -254,7 +254,7 @@ rows = [{ host = [1], guest = [0], host_mb_s = [9], guest_mb_s = [8] }]
         let mut run = Bench::new().rounds(1).cell(crate::testing::native("device", "seq-read"), 1e6).run();
         let made = run.samples[0].clone();
         run.workloads = vec![sends];
-        run.study_toml = format!("baseline = \"none\"\n{}", run.study_toml);
+        run.study.baseline = Baseline::None;
         run.samples.clear();
         for (round, actors) in (0..2).flat_map(|round| cells.iter().map(move |actors| (round, actors))) {
             let beside = actors[1..].iter().map(|(actor, _)| actor.clone()).collect();

@@ -55,7 +55,7 @@ impl Proof {
     /// What the run of [`Proof::study`] says; `None` without a round in which both cells ran.
     pub fn verdict(&self, run: &Run) -> Option<Proven> {
         let ratio = gain_ratio(run, &self.before, &self.after)?;
-        let rule = crate::summary::repeat_of(&run.study_toml);
+        let rule = run.study.repeat.convergence();
         let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
         let figure = super::support::times(&ratio);
         let verdict = match () {

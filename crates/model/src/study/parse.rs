@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::cells::MOST_CELLS;
-use super::{Names, Repeat, Resources, Size, Study, old};
+use super::{Names, Repeat, Resources, Size, Study};
 use crate::problem::{Problem, Source};
 use crate::toml_reader::{Reader, Section, value_span};
 
@@ -56,9 +56,7 @@ fn asks_for_disks(top: &DeTable<'_>) -> bool {
         _ => Vec::new(),
     };
     let (matrices, cells) = (tables("matrix"), tables("cell"));
-    let of_disks = |matrix: &&DeValue<'_>| {
-        matrix.as_table().is_some_and(|m| m.contains_key("disks") || m.keys().any(|key| old::of_disks(key.get_ref())))
-    };
+    let of_disks = |matrix: &&DeValue<'_>| matrix.as_table().is_some_and(|m| m.contains_key("disks"));
     let on_disk = |actor: &Spanned<DeValue<'_>>| actor.get_ref().as_table().is_some_and(|a| a.contains_key("disk"));
     let of_actors = |cell: &&DeValue<'_>| {
         let actors = cell.as_table().and_then(|c| c.get("actors")?.get_ref().as_array());

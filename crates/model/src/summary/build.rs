@@ -5,12 +5,10 @@ use std::collections::BTreeSet;
 use super::rows::row;
 use super::shares::share;
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, scores, steady};
-use crate::cell::{Baseline, Cell};
+use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
 use crate::result::{Accel, Run, Sample};
-use crate::stats::Convergence;
-use crate::study::{Repeat, Study};
 
 /// What may and may not be concluded from guests under software emulation, those that work on disks or not.
 fn of_emulated(on_disks: bool) -> String {
@@ -55,13 +53,12 @@ fn statement(run: &Run) -> Option<String> {
 
 /// Judges a run. The study stored with the run decides when a share counts as known.
 pub fn summarise(run: &Run) -> Summary {
-    let convergence = repeat_of(&run.study_toml);
+    let convergence = run.study.repeat.convergence();
     // Controls were chosen by the first round, whether it counts or not.
     let controls = explain::of_run(run);
     let first: BTreeSet<&Cell> = run.samples.iter().filter(|s| s.round == 0).map(|s| &s.cell).collect();
-    let named = toml::from_str::<Study>(&run.study_toml).map(|study| study.cells()).unwrap_or_default();
-    let asked = stored_repeat(&run.study_toml).is_some_and(|r| r.steady_state);
-    let steady = if asked { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
+    let named = run.study.cells();
+    let steady = if run.study.repeat.steady_state { steady::states(&run.samples, &run.workloads) } else { Vec::new() };
     let run = &*steady::settled_run(run);
     let ran = cells(&run.samples);
     let mut rows: Vec<CellRow> = ran.iter().map(|cell| row(run, cell)).collect();
@@ -69,7 +66,7 @@ pub fn summarise(run: &Run) -> Summary {
     for row in rows.iter_mut().filter(|row| controls.iter().any(|control| control.cell == row.cell)) {
         row.control = !first.contains(&row.cell) && !named.contains(&row.cell);
     }
-    let baseline = baseline_of(&run.study_toml);
+    let baseline = run.study.baseline.clone();
     // What explains a share has none of its own: the study did not ask for it.
     let asked_for = |cell: &Cell| !rows.iter().any(|row| row.control && row.cell == *cell);
     let own = ran.iter().filter(|cell| asked_for(cell));
@@ -79,7 +76,7 @@ pub fn summarise(run: &Run) -> Summary {
     Summary {
         schema_version: SCHEMA_VERSION.to_owned(),
         run: run.id,
-        study: run.study.clone(),
+        study: run.kind.clone(),
         command: run.command.clone(),
         started_unix_seconds: run.started_unix,
         state: run.state.clone(),
@@ -101,41 +98,15 @@ pub fn summarise(run: &Run) -> Summary {
     }
 }
 
-/// The convergence rule of a stored study; the default where the text cannot be read.
-pub fn repeat_of(study_toml: &str) -> Convergence {
-    stored_repeat(study_toml).map(|r| r.convergence()).unwrap_or_default()
-}
-
-/// What the cells of a stored study are compared with; the host itself where the text cannot be read.
-fn baseline_of(study_toml: &str) -> Baseline {
-    #[derive(serde::Deserialize)]
-    struct Stored {
-        #[serde(default)]
-        baseline: Baseline,
-    }
-    toml::from_str::<Stored>(study_toml).map(|s| s.baseline).unwrap_or_default()
-}
-
 /// Whether a run answers anything of what its study asked: with a share where cells are compared, where each is
-/// set against itself (A/A) with a sample of one that would be, else with any sample. A study that cannot be read
-/// asked nothing.
+/// set against itself (A/A) with a sample of one that would be, else with any sample.
 pub fn answers(run: &Run, summary: &Summary) -> bool {
-    let Ok(study) = toml::from_str::<Study>(&run.study_toml) else { return true };
-    let compares = study.cells().iter().any(|cell| study.compares(cell));
-    match &run.study {
+    let compares = run.study.cells().iter().any(|cell| run.study.compares(cell));
+    match &run.kind {
         _ if !compares => !run.samples.is_empty(),
-        RunKind::Noise(_) => run.samples.iter().any(|sample| study.compares(&sample.cell)),
+        RunKind::Noise(_) => run.samples.iter().any(|sample| run.study.compares(&sample.cell)),
         _ => !summary.shares.is_empty(),
     }
-}
-
-/// How often a stored study repeats; `None` where the text cannot be read.
-pub(super) fn stored_repeat(study_toml: &str) -> Option<Repeat> {
-    #[derive(serde::Deserialize)]
-    struct Stored {
-        repeat: Repeat,
-    }
-    toml::from_str::<Stored>(study_toml).ok().map(|s| s.repeat)
 }
 
 /// The distinct cells in the order in which they first ran.

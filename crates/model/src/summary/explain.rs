@@ -10,7 +10,6 @@ use super::shares::{pairs, unrounded};
 use crate::cell::Cell;
 use crate::result::{BANDWIDTH, Run};
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
-use crate::study::Study;
 use crate::study::control::{Control, Link, controls, logical_blocks};
 
 /// A cell of the chain from the baseline to a guest.
@@ -113,11 +112,7 @@ impl Explanation {
 
 /// The control cells of a run.
 pub(super) fn of_run(run: &Run) -> Vec<Control> {
-    match toml::from_str::<Study>(&run.study_toml) {
-        Ok(study) => controls(&study, &run.samples, &logical_blocks(&run.effective)),
-        // A run of another version, or made without a study.
-        Err(_) => Vec::new(),
-    }
+    controls(&run.study, &run.samples, &logical_blocks(&run.effective))
 }
 
 /// Explains the guest cells that have controls, in the order in which these were chosen.

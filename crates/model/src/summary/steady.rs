@@ -96,7 +96,7 @@ pub fn settled(samples: &[Sample], workloads: &[WorkloadTraits]) -> Vec<Sample> 
 
 /// The run as conclusions see it: itself, unless its study asked for steady state.
 pub fn settled_run(run: &Run) -> Cow<'_, Run> {
-    if super::build::stored_repeat(&run.study_toml).is_none_or(|r| !r.steady_state) {
+    if !run.study.repeat.steady_state {
         return Cow::Borrowed(run);
     }
     Cow::Owned(Run { samples: settled(&run.samples, &run.workloads), ..run.clone() })
@@ -117,9 +117,7 @@ mod tests {
         run.samples.iter_mut().filter(|s| s.round < 3 && s.cell.workload() == "seq-write").for_each(|s| {
             s.result.amend(|w| w.seconds /= 3.0);
         });
-        if asked {
-            run.study_toml += "steady_state = true\n";
-        }
+        run.study.repeat.steady_state = asked;
         run
     }
 

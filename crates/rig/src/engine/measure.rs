@@ -15,6 +15,7 @@ use vmio_model::study::schedule;
 use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
 use vmio_model::summary;
 
+use crate::engine::stop::StopCause;
 use crate::engine::store::Store;
 
 /// Boots guests and runs cells.
@@ -25,7 +26,7 @@ pub trait Rig {
     fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample>;
     /// Writes over what a group's cells write to, before its first round: the study asks for steady state. A reason to
     /// end the run, if there is one.
-    fn precondition(&mut self, _group: &[Cell]) -> anyhow::Result<Option<String>> {
+    fn precondition(&mut self, _group: &[Cell]) -> anyhow::Result<Option<StopCause>> {
         Ok(None)
     }
     /// Bytes that this writes.
@@ -33,7 +34,7 @@ pub trait Rig {
         0
     }
     /// A reason to stop now: the other guests on the host suffer (`--gentle`).
-    fn must_stop(&mut self) -> Option<String> {
+    fn must_stop(&mut self) -> Option<StopCause> {
         None
     }
     /// Bytes written beside the cells: targets made and brought into the state that a cell needs, earlier
@@ -87,7 +88,7 @@ pub enum Ended {
     /// By the study's own rule.
     Done(DoneReason),
     /// Because the rig said so.
-    Stopped(String),
+    Stopped(StopCause),
 }
 
 /// A cell may fail this often before it is left out.

@@ -7,8 +7,10 @@ pub mod machine;
 pub mod measure;
 pub mod plan;
 mod run;
+mod stop;
 pub mod store;
 pub mod watcher;
 
 pub use run::{Job, run};
+pub use stop::StopCause;
 pub use store::Store;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use vmio_look::neighbours;
 use vmio_node::{Journal, Node};
 
+use super::StopCause;
 use crate::gentle::history::{Limits, Verdict};
 use crate::gentle::instance::Plan;
 use crate::gentle::watch::LatencyWatch;
@@ -49,7 +50,7 @@ impl Watcher {
     }
 
     /// A reason to end the run now.
-    pub fn must_stop(&mut self) -> Option<String> {
+    pub fn must_stop(&mut self) -> Option<StopCause> {
         if self.followed.elapsed() > FOLLOW {
             self.followed = Instant::now();
             if let Ok(others) = neighbours::others(self.local.reader(), &self.cookie) {
@@ -57,7 +58,10 @@ impl Watcher {
             }
         }
         match self.watch.verdict() {
-            Verdict::Doubled(slower) => Some(format!("{} is slowed down: {slower}", self.watch.label(slower.who))),
+            Verdict::Doubled(slower) => {
+                let who = self.watch.label(slower.who);
+                Some(StopCause::OtherGuestSlowed(format!("{who} is slowed down: {slower}")))
+            }
             Verdict::Fine { .. } => None,
             Verdict::NotVisible { why } => {
                 if !std::mem::replace(&mut self.told_blind, true) {

@@ -26,11 +26,11 @@ const DISKS: [&str; 2] = ["lvm", "files"];
 pub const NODE_VARIABLE: &str = "VMIO_NODE";
 /// State of vmio in a lab host: on its file system, since tmpfs has no O_DIRECT.
 const STATE: &str = "/srv/vmio";
-/// The store of vmio in it, and the part that is not yet merged into the file (sqlite.org/wal.html).
-const STORE: [&str; 2] = ["/srv/vmio/vmio.db", "/srv/vmio/vmio.db-wal"];
 /// Where commands run.
 const HOME: &str = "/root";
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
+/// How long a command may take whose output is brought home.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Why there is no lab host.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,12 @@ pub enum Error {
     #[error("the lab host booted but is not ready: {said}")]
     Setup {
         /// What its set-up said.
+        said: String,
+    },
+    /// A command whose output is needed failed.
+    #[error("in the lab host {said}")]
+    Command {
+        /// What it was, and what it said.
         said: String,
     },
     /// A file failed.
@@ -134,38 +140,42 @@ impl LabHost {
         Ok(self.guest.node().put(file, &Path::new(HOME).join(name), None)?)
     }
 
-    /// Starts a command as an administrator of this host would: in root's home, with vmio's state
+    /// A command as an administrator of this host would give it: in root's home, with vmio's state
     /// on the file system.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn spawn(&self, program: &str, args: &[String]) -> vmio_node::Result<Box<dyn Process>> {
+    fn command(&self, program: &str, args: &[String]) -> Exec {
         // The shell gives its place to the command, so that the exit code and signals are its own.
         let script = format!("cd {HOME} && exec \"$@\"");
         let mut cmd = Exec::new("/bin/sh").args(["-c", &script, "sh", program]).args(args);
         for (name, value) in [("HOME", HOME), ("VMIO_STATE", STATE), (NODE_VARIABLE, self.label.as_str())] {
             cmd.env.insert(name.into(), value.into());
         }
-        self.guest.node().spawn(&cmd)
+        cmd
     }
 
-    /// Copies the store of the vmio in it into `dir`; the file, or `None` where nothing was stored.
+    /// Starts a command.
     ///
     /// # Errors
-    /// When it cannot be read or written.
-    pub fn store_to(&self, dir: &Path) -> Result<Option<PathBuf>> {
+    /// When it cannot be started.
+    pub fn spawn(&self, program: &str, args: &[String]) -> vmio_node::Result<Box<dyn Process>> {
+        self.guest.node().spawn(&self.command(program, args))
+    }
+
+    /// What a command writes to standard output, which may be long: by way of a file.
+    ///
+    /// # Errors
+    /// When it cannot be started, fails, or the lab host is gone.
+    pub fn output(&self, program: &str, args: &[String]) -> Result<Vec<u8>> {
         let node = self.guest.node();
-        let mut found = None;
-        for file in STORE.map(Path::new) {
-            if node.stat(file)?.is_none() {
-                continue;
-            }
-            let to = dir.join(file.file_name().unwrap_or_default());
-            let content = node.read(file)?;
-            std::fs::write(&to, content).map_err(|source| Error::File { what: "write", path: to.clone(), source })?;
-            found.get_or_insert(to);
+        let file = Path::new(STATE).join("output");
+        let script = format!("mkdir -p {STATE} && exec \"$@\" > {}", file.display());
+        let through: Vec<String> =
+            ["-c", &script, "sh", program].map(str::to_owned).into_iter().chain(args.iter().cloned()).collect();
+        let output = node.exec(&self.command("/bin/sh", &through).limit(OUTPUT_LIMIT))?;
+        if !output.ok() {
+            let said = format!("{program} {}: {} ({:?})", args.join(" "), output.err().trim(), output.end);
+            return Err(Error::Command { said });
         }
-        Ok(found)
+        Ok(node.read(&file)?)
     }
 
     /// Why it no longer answers, with the end of its console; it is ended.

@@ -106,8 +106,8 @@ pub fn measure_by(
     let memory = Memory::default();
     let mut run = Run {
         id: 1,
-        study: planned.study.name.as_str().into(),
-        study_toml: String::new(),
+        kind: planned.study.name.as_str().into(),
+        study: planned.study.clone(),
         command: Vec::new(),
         started_unix: 0.0,
         state: RunState::Running,
@@ -115,7 +115,7 @@ pub fn measure_by(
         workloads: planned.traits.clone(),
         effective: BTreeMap::new(),
         samples: Vec::new(),
-        skipped: planned.skipped.clone(),
+        skipped: planned.skipped(),
     };
     // Sockets need a short path.
     let sockets = tempfile::tempdir().unwrap();

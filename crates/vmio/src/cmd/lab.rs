@@ -2,7 +2,7 @@
 //! in it as on any host; what it stored there comes home into the store here.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -170,10 +170,14 @@ fn lab_run(
     };
     // Its disks go with it.
     let mut lost = false;
-    if let Some(store) = lab.store_to(&own).context("cannot copy the lab host's store")? {
+    let exports = exports(&lab, &own).context("cannot bring the lab host's runs home")?;
+    if !exports.is_empty() {
         // A run that was refused is told of; its lab host is gone all the same.
-        let (_, refused) = runs::import(&store, &Store::open(&context.paths.db())?)?;
-        lost = !refused.is_empty();
+        let (_, refused) = runs::import(&exports, &Store::open(&context.paths.db())?);
+        if let Some(e) = refused {
+            term::note(&format!("warning: {e:#}"));
+            lost = true;
+        }
     }
     lab.stop()?;
     match unwritten {
@@ -182,6 +186,21 @@ fn lab_run(
         Some(e) if code == 0 => Err(e.into()),
         _ => Ok(code),
     }
+}
+
+/// Exports the runs that vmio stored in the lab host, each into a file in `dir`.
+fn exports(lab: &LabHost, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let vmio = |args: &[&str]| lab.output("vmio", &args.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let list: serde_json::Value = serde_json::from_slice(&vmio(&["runs", "list", "--json"])?)?;
+    // The newest is the first.
+    let numbers = list["runs"].as_array().into_iter().flatten().rev().filter_map(|run| run["run"].as_i64());
+    let export = |number: i64| {
+        let file = dir.join(format!("run-{number}.json"));
+        std::fs::write(&file, vmio(&["runs", "export", &number.to_string()])?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(file)
+    };
+    numbers.map(export).collect()
 }
 
 /// Starts the command and passes on what it says until it ends.

@@ -1,8 +1,7 @@
 //! `vmio runs`: the store of results.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::Context as _;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::cell::Cell;
@@ -14,7 +13,7 @@ use vmio_model::{shown, summary};
 use crate::context::{Context, Outcome};
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
-use crate::store::{Imported, RunId, RunInfo, Store, StoreError, proofs_of};
+use crate::store::{Import, Imported, RunId, RunInfo, Store, StoreError, proofs_of};
 use crate::{fit, term};
 
 /// List, show, compare, export, import and delete stored runs
@@ -25,8 +24,7 @@ use crate::{fit, term};
   vmio runs show 7 --html report.html  the same as one HTML file
   vmio runs compare 3 7                what changed between two runs
   vmio runs export 7 --format csv      every sample, for other tools
-  vmio runs import other/vmio.db       copy the runs of another host's store
-  vmio runs import run-7.json          the run that was exported to this file
+  vmio runs import run-7.json          copy the run that was exported to this file
   vmio runs delete 3 --yes")]
 pub struct Args {
     #[command(subcommand)]
@@ -60,10 +58,11 @@ enum Verb {
         #[arg(long, value_enum, default_value = "json")]
         format: Format,
     },
-    /// Copy all runs of another store, or the run of a JSON export, with all samples
+    /// Copy runs that were exported elsewhere as JSON, with all samples
     Import {
-        /// The file vmio.db of another state directory, or what `runs export --format json` wrote
-        file: PathBuf,
+        /// What `runs export --format json` wrote; a proof and the run that it proves belong together
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
     },
     /// Delete a run and all its samples
     Delete {
@@ -123,31 +122,20 @@ struct ListedRun<'a> {
 impl<'a> ListedRun<'a> {
     fn of(r: &'a RunInfo) -> Self {
         let (state, reason) = format::state(&r.state);
-        let RunInfo { id: run, study, started_unix: started_unix_seconds, environment, samples, skipped, .. } = r;
+        let RunInfo { id: run, kind: study, started_unix: started_unix_seconds, environment, samples, skipped, .. } = r;
         let (accelerator, kernel, cpu) = (environment.accel, &environment.kernel, &environment.cpu);
         let (run, samples, skipped, started_unix_seconds) = (*run, *samples, *skipped, *started_unix_seconds);
         Self { run, study, started_unix_seconds, state, reason, samples, skipped, accelerator, kernel, cpu }
     }
 }
 
-/// What was taken over from another store.
+/// What was taken over from exports.
 #[derive(Serialize, JsonSchema)]
 pub struct Taken {
     /// Version of this document.
     schema_version: &'static str,
-    /// Numbers that its runs have here; those that were here already are left out.
+    /// Numbers that the runs have here; those that were here already are left out.
     imported: Vec<i64>,
-    /// Its runs that could not be taken; vmio ends with 1 when there are any.
-    refused: Vec<RefusedRun>,
-}
-
-/// A run that could not be taken over.
-#[derive(Debug, Serialize, JsonSchema)]
-pub struct RefusedRun {
-    /// Its number there.
-    run: i64,
-    /// Why.
-    reason: String,
 }
 
 /// Runs the verb.
@@ -177,41 +165,46 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(Exit::Done)
         }
         Verb::Delete { run, yes } => delete(&store, *run, *yes),
-        Verb::Import { file } => {
-            let (imported, refused) = import(file, &store)?;
-            let exit = if refused.is_empty() { Exit::Done } else { Exit::Failed };
+        Verb::Import { files } => {
+            let (imported, refused) = import(files, &store);
             if context.json {
-                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported, refused })?;
+                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported })?;
             }
-            Ok(exit)
+            refused.map_or(Ok(Exit::Done), Err)
         }
     }
 }
 
-/// Takes over the runs of another store, or one that was exported, and says which; the numbers of those that are
-/// new here, and those that could not be taken.
-pub fn import(file: &Path, store: &Store) -> anyhow::Result<(Vec<i64>, Vec<RefusedRun>)> {
-    let (mut new, mut refused) = (Vec::new(), Vec::new());
-    let mut tell = |imported| match imported {
-        Imported::New(id) => {
-            term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));
-            new.push(id);
-        }
-        Imported::Known(id) => term::note(&format!("already here as run {id}")),
-        Imported::Longer { here, has, there } => term::note(&format!(
-            "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
-             there. To have all: `vmio runs delete {here}`, then import it again"
-        )),
-        Imported::Running(id) => {
-            term::note(&format!("warning: run {id} is still being measured there and was skipped"));
-        }
-        Imported::Refused { there: run, why: reason } => {
-            term::note(&format!("warning: run {run} there was not taken: {reason}"));
-            refused.push(RefusedRun { run, reason });
-        }
+/// Takes over runs that were exported, and says which; the numbers of those that are new here, and why the first that
+/// could not be taken was not.
+pub fn import(files: &[PathBuf], store: &Store) -> (Vec<i64>, Option<anyhow::Error>) {
+    let (mut new, mut import) = (Vec::new(), Import::default());
+    let mut refused: Option<anyhow::Error> = None;
+    let mut refuse = |e: anyhow::Error| match &refused {
+        None => refused = Some(e),
+        Some(_) => term::note(&format!("warning: {e:#}")),
     };
-    store.import_each(file, &mut tell).with_context(|| format!("cannot import {}", file.display()))?;
-    Ok((new, refused))
+    for file in files {
+        match import.take(store, file) {
+            Ok(Imported::New(id)) => {
+                term::note(&format!("imported as run {id}: `vmio runs show {id}` shows it"));
+                new.push(id);
+            }
+            Ok(Imported::Known(id)) => term::note(&format!("already here as run {id}")),
+            Ok(Imported::Longer { here, has, there }) => term::note(&format!(
+                "warning: already here as run {here}, which has {has} samples, where that one has {there}: it went on \
+                 there. To have all: `vmio runs delete {here}`, then import it again"
+            )),
+            Ok(Imported::Running(id)) => {
+                term::note(&format!("warning: run {id} is still being measured there and was skipped"));
+            }
+            Err(e) => refuse(anyhow::Error::new(e).context(format!("cannot import {}", file.display()))),
+        }
+    }
+    if let Err(e) = import.finish(store) {
+        refuse(e.into());
+    }
+    (new, refused)
 }
 
 fn list(store: &Store, context: &Context) -> Outcome {
@@ -243,7 +236,7 @@ fn list(store: &Store, context: &Context) -> Outcome {
             r.id,
             // Days and minutes tell runs apart.
             format::utc(r.started_unix).chars().take(16).collect::<String>(),
-            fit::left(&fit::name(&r.study.to_string(), 18), 18),
+            fit::left(&fit::name(&r.kind.to_string(), 18), 18),
             r.samples,
             r.skipped
         );
@@ -290,7 +283,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     if !yes {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
-            shown::line(&run.study.to_string()),
+            shown::line(&run.kind.to_string()),
             run.samples.len(),
             format::utc(run.started_unix)
         );

@@ -178,12 +178,11 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
 
 /// An experiment over time, beside its simulation and what is printed.
 fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&Path>, context: &Context) -> Outcome {
-    let study: Study = toml::from_str(&run.study_toml)?;
     let beside = |trial: Trial| {
         let simulated = simulate::run(&trial.scenario, &trial.settings)?;
         anyhow::Ok(experiment::Beside { trial, simulated })
     };
-    let trials = measured::trials(run, &study, scenario);
+    let trials = measured::trials(run, &run.study, scenario);
     if trials.is_empty() {
         let what = format!("run {} measured no cell of the experiment", run.id);
         return Err(Failure::new(Exit::Precondition, what).help(format!("vmio runs show {} says why", run.id)).into());
@@ -217,7 +216,7 @@ fn short(cell: &Cell) -> String {
 fn run_of(study: &str, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> {
     let runs = store.list()?;
     let Some(named) = of else {
-        let newest = runs.iter().find(|r| r.study.study() == Some(study) && r.samples > 0);
+        let newest = runs.iter().find(|r| r.kind.study() == Some(study) && r.samples > 0);
         return newest.map(|r| r.id).ok_or_else(|| {
             Failure::new(Exit::Precondition, format!("no run of {study} is stored"))
                 .help(format!("start one with `vmio study run {study}`"))
@@ -226,8 +225,8 @@ fn run_of(study: &str, of: Option<RunId>, store: &Store) -> anyhow::Result<i64> 
     };
     let id = named.find(store)?;
     match runs.iter().find(|r| r.id == id) {
-        Some(run) if run.study.study() != Some(study) => {
-            let what = format!("run {id} belongs to the study {}, not to {study}", run.study);
+        Some(run) if run.kind.study() != Some(study) => {
+            let what = format!("run {id} belongs to the study {}, not to {study}", run.kind);
             Err(Failure::new(Exit::Usage, what).help("`vmio runs list` shows the study of each run").into())
         }
         // A run that is not there is told by the store.

@@ -16,7 +16,7 @@ fn head(run: &Run, best: &Best) -> String {
         best.over.len() + 1,
         best.target,
         run.id,
-        run.study,
+        run.kind,
         format::utc(run.started_unix),
     )];
     all.push(format!(

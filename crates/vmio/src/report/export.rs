@@ -164,7 +164,7 @@ fn pkb(run: &Run) -> String {
         let cell = &sample.cell;
         let metadata = Metadata {
             run: run.id,
-            study: &run.study,
+            study: &run.kind,
             cell: cell.key(),
             target: cell.lead.subject.place(),
             guest: cell.lead.side.to_string(),
@@ -250,7 +250,7 @@ fn csv(run: &Run) -> String {
         let judge = judge_of(&run.workloads, cell);
         let fields = [
             run.id.to_string(),
-            run.study.to_string(),
+            run.kind.to_string(),
             accel,
             cell.lead.subject.place(),
             cell.lead.side.to_string(),

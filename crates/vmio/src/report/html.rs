@@ -44,7 +44,7 @@ pub fn html(report: &Report<'_>) -> String {
         pre { (view::repeat(run)) }
         (raw::raw(run))
     };
-    page::whole(&format!("vmio run {}: {}", run.id, run.study), &body)
+    page::whole(&format!("vmio run {}: {}", run.id, run.kind), &body)
 }
 
 fn mended(run: &Run) -> Html {

@@ -30,14 +30,14 @@ impl Mended {
 }
 
 /// The title of a study that is like a guest: which guest, and when it was read.
-pub fn title(run: &Run) -> Option<String> {
-    Some(study(run)?.title)
+pub fn title(run: &Run) -> Option<&str> {
+    Some(&study(run)?.title)
 }
 
 /// The mends of a run, by workload; none for other studies.
 pub fn mended(run: &Run) -> Vec<Mended> {
     let Some(study) = study(run) else { return Vec::new() };
-    let set_ups: Vec<Cell> = study.matrix.iter().filter_map(|m| one(&study, m)).collect();
+    let set_ups: Vec<Cell> = study.matrix.iter().filter_map(|m| one(study, m)).collect();
     let Some((found, mends)) = set_ups.split_first() else { return Vec::new() };
     let workloads = study.matrix.first().map(|m| m.workloads.as_slice()).unwrap_or_default();
     let each = workloads.iter().flat_map(|workload| {
@@ -51,9 +51,9 @@ pub fn mended(run: &Run) -> Vec<Mended> {
     each.collect()
 }
 
-fn study(run: &Run) -> Option<Study> {
-    match run.study {
-        RunKind::Like(_) => toml::from_str(&run.study_toml).ok(),
+fn study(run: &Run) -> Option<&Study> {
+    match run.kind {
+        RunKind::Like(_) => Some(&run.study),
         RunKind::Study(_) | RunKind::Noise(_) | RunKind::Proof(_) => None,
     }
 }

@@ -15,7 +15,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     let mut put = |line: String| {
         let _ = writeln!(out, "{line}");
     };
-    put(format!("# vmio run {}: {}\n", run.id, plain(&run.study.to_string())));
+    put(format!("# vmio run {}: {}\n", run.id, plain(&run.kind.to_string())));
     let (state, why) = format::state(&run.state);
     put(format!("{}, {state}, {} samples\n", format::utc(run.started_unix), run.samples.len()));
     if let Some(title) = like::title(run) {

@@ -95,7 +95,7 @@ impl<'a> Report<'a> {
     pub fn of(run: &'a Run) -> Report<'a> {
         let summary = summary::summarise(run);
         let findings = rules::findings(&facts_of(run, &summary));
-        let again = crate::papers::of_run(&run.study);
+        let again = crate::papers::of_run(&run.kind);
         let tables = again.map_or(Vec::new(), |paper| tables(paper, &summary));
         let published = again.map_or(Vec::new(), |again| published_scores(again, &summary));
         let series = again.map_or(Vec::new(), |again| published_series(again, &summary));

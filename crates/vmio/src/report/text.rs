@@ -142,7 +142,7 @@ impl Out {
     fn head(&mut self, report: &Report<'_>) {
         let (run, summary, style) = (report.run, &report.summary, self.style);
         let (state, why) = format::state(&run.state);
-        self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.study)));
+        self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.kind)));
         self.line(&style.dim(&format!("{}, {}, {} samples", format::utc(run.started_unix), state, run.samples.len())));
         if let Some(title) = like::title(run) {
             self.paragraph("", 0, &title);

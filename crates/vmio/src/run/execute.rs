@@ -47,10 +47,10 @@ pub fn execute(
         None => (begin(planned, &store, context)?, true),
     };
     if fresh {
-        for skipped in &planned.skipped {
+        run.skipped = planned.skipped();
+        for skipped in &run.skipped {
             store.add_skipped(run.id, skipped)?;
         }
-        run.skipped = planned.skipped.clone();
     }
     let stopping = signals::on_signal({
         let (journal, db, id) = (journal.clone(), context.paths.db(), run.id);
@@ -85,7 +85,7 @@ pub fn execute(
     failed.iter().for_each(|f| term::note(&format!("warning: could not be undone: {f}")));
     let state = match &outcome {
         Ok(Ended::Done(_)) => RunState::Done,
-        Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.clone()),
+        Ok(Ended::Stopped(reason)) => RunState::Interrupted(reason.to_string()),
         // With something to keep it can be taken up again.
         Err(error) if !run.samples.is_empty() => RunState::Interrupted(format!("{error:#}")),
         Err(error) => RunState::Failed(format!("{error:#}")),
@@ -163,8 +163,8 @@ fn kind_of(error: &anyhow::Error) -> Exit {
 fn begin(planned: &Planned, store: &Store, context: &Context) -> anyhow::Result<Run> {
     let environment = environment::of(planned, &Local::new());
     let id = store.new_run(&NewRun {
-        study: &planned.study.name.as_str().into(),
-        study_toml: &planned.study.to_toml(),
+        kind: &planned.study.name.as_str().into(),
+        study: &planned.study,
         command: &context.command,
         started_unix: environment::now(),
         environment: &environment,

@@ -283,7 +283,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         }
     };
     if let Some(run) = &resumed {
-        study = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
+        study = studies::parse(&format!("run {}", run.id), &run.study.to_toml())?;
     }
     if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
         return Err(Failure::new(

@@ -48,7 +48,7 @@ pub fn study_of(run: &Run, rule: &str) -> anyhow::Result<Option<Study>> {
         return Err(Failure::new(Exit::Usage, what).help(help).into());
     };
     let Some(proof) = found.and_then(|f| f.proof.as_ref()) else { return Ok(None) };
-    let like = studies::parse(&format!("run {}", run.id), &run.study_toml)?;
+    let like = studies::parse(&format!("run {}", run.id), &run.study.to_toml())?;
     let mut study = Study { name: RunKind::Proof(run.id).to_string(), ..proof.study(&like) };
     let rounds = ROUNDS.max(study.repeat.min_pairs);
     // Two to spare, for rounds that are cut in half or fail.

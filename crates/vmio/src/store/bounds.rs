@@ -1,4 +1,4 @@
-//! How much of a run is taken from a file or a store that may be anybody's. What its texts would take in memory is
+//! How much of a run is taken from a file that may be anybody's. What its texts would take in memory is
 //! estimated from the texts, before anything is made of them; what is then in the run is counted.
 //! docs/runs.md states each bound.
 
@@ -36,10 +36,6 @@ const SERIES: usize = 100_000;
 const FIGURES: usize = 1_000;
 /// Longest text of a run, and of a sample without its raw outputs, in bytes.
 pub(super) const TEXT: usize = 16 << 20;
-/// Most runs of a store that are taken over at once.
-pub(super) const RUNS: usize = 100_000;
-/// Most runs of a store that are refused before the rest is: each may take as long as a run that is taken.
-pub(super) const REFUSED: usize = 100;
 
 /// What the JSON texts of a run would take.
 #[derive(Debug, Default)]
@@ -93,7 +89,7 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
     few("workloads", run.workloads.len(), CELLS)?;
     few("cells that did not run", run.skipped.len(), CELLS)?;
     few("attachments", run.effective.len(), CELLS)?;
-    short("its study", run.study_toml.len())?;
+    short("its study", run.study.to_toml().len())?;
     short("its command line", run.command.iter().map(String::len).sum())?;
     for traits in &run.workloads {
         few("figures of a workload", traits.figures.len(), FIGURES)?;

@@ -21,24 +21,20 @@ pub enum StoreError {
     NoRun { id: i64, nearest: Option<i64>, last: Option<i64> },
     #[error("run {id} is still being measured by another vmio")]
     Owned { id: i64 },
-    #[error("{} was written by a newer vmio (its format is {found}, this one knows up to {known})", path.display())]
-    Newer { path: PathBuf, found: i64, known: i64 },
-    #[error("{} has the format of an older vmio ({found}, this one's is {known})", path.display())]
-    Older { path: PathBuf, found: usize, known: usize },
+    #[error("{} was written by another version of vmio (its format is {found}, this one's is {known})", path.display())]
+    OtherFormat { path: PathBuf, found: i64, known: i64 },
     #[error("{} is not a store of vmio, or is damaged", path.display())]
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
-    #[error("{} is no store of vmio: {what}", path.display())]
-    NoStore { path: PathBuf, what: &'static str },
     #[error("{} is not as vmio makes a store: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
-    #[error("{} belongs to user {owner}, and vmio writes no store there", path.display())]
+    #[error("{} belongs to user {owner}, and vmio uses nobody else's store", path.display())]
     Others { path: PathBuf, owner: u32 },
+    #[error("{} can be changed by other users, and vmio keeps no store there", path.display())]
+    Shared { path: PathBuf },
     #[error("{} holds more than vmio takes over: {what}", path.display())]
     TooMuch { path: PathBuf, what: String },
     #[error("a question to {} came to no end", path.display())]
     Endless { path: PathBuf },
-    #[error("{} cannot be copied whole: somebody writes to it", path.display())]
-    Restless { path: PathBuf },
     #[error("there is no file {}", path.display())]
     NoFile { path: PathBuf },
     #[error("the disk of {} is full", path.parent().unwrap_or(path).display())]
@@ -51,8 +47,8 @@ pub enum StoreError {
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("{what} in {} cannot be read back", path.display())]
     Json { what: String, path: PathBuf, source: serde_json::Error },
-    #[error("{what} in {}, which an older vmio wrote, cannot be brought into today's form", path.display())]
-    Unconverted { what: String, path: PathBuf, source: serde_json::Error },
+    #[error("the study of run {run} in {} cannot be read back", path.display())]
+    Study { run: i64, path: PathBuf, source: toml::de::Error },
     #[error("{}{}: no export of a run that vmio can take: {what}", path.display(), place(*at))]
     Export { path: PathBuf, at: Option<(usize, usize)>, what: String },
     #[error("the sample of {cell} holds a figure that is not a finite number")]
@@ -95,10 +91,12 @@ impl StoreError {
             StoreError::NoRun { nearest: Some(near), .. } => {
                 format!("the last is {near}; `vmio runs list` shows all")
             }
-            // An older vmio may measure it, in a store that this one does not read before it is brought up to date.
             StoreError::Owned { .. } => "wait for it, or end it with Ctrl-C where it runs".into(),
-            StoreError::Newer { .. } => "use that vmio, or keep this one's runs elsewhere: --state DIR".into(),
-            StoreError::Older { .. } => "upgrade it as a user who can write it: vmio runs list".into(),
+            StoreError::OtherFormat { .. } => {
+                "use that vmio, or keep this one's runs elsewhere (--state DIR); what that one exports with `vmio runs \
+                 export N > run.json` this one may take: vmio runs import run.json"
+                    .into()
+            }
             StoreError::Corrupt { path, .. } => format!(
                 "move it away (mv {0} {0}.bad) to begin a new store; `sqlite3 {0}.bad .recover` may save its runs",
                 path.display()
@@ -111,8 +109,14 @@ impl StoreError {
                  more runs"
                     .into()
             }
-            StoreError::Restless { .. } => "try again when nobody measures into it".into(),
-            StoreError::Others { .. } => "name a directory of your own: --state DIR".into(),
+            StoreError::Others { .. } => {
+                "name a directory of your own (--state DIR); its owner can hand over a run: `vmio runs export N > \
+                 run.json` there, `vmio runs import run.json` here"
+                    .into()
+            }
+            StoreError::Shared { path } => {
+                format!("take it from the others (chmod go-w {}), or name another directory: --state DIR", path.display())
+            }
             StoreError::Full { .. } => FULL.into(),
             StoreError::Denied { path, .. } => format!(
                 "check who owns {} and that its file system is writable, or name another directory: --state DIR",
@@ -123,15 +127,11 @@ impl StoreError {
             StoreError::Io { path, .. } => {
                 format!("check {} and its directory, or name another directory: --state DIR", path.display())
             }
-            StoreError::Json { .. } => {
+            StoreError::Json { .. } | StoreError::Study { .. } => {
                 "the run was written by another version of vmio: show it with that version".into()
             }
-            StoreError::Unconverted { path, .. } => format!(
-                "nothing was changed: delete that run with the vmio that wrote it, or move the file away (mv {0} {0}.bad)",
-                path.display()
-            ),
-            StoreError::NoStore { .. } | StoreError::NoFile { .. } | StoreError::Export { .. } => {
-                "give a store, or a file that `vmio runs export N --format json` wrote".into()
+            StoreError::NoFile { .. } | StoreError::Export { .. } => {
+                "give a file that `vmio runs export N --format json` wrote".into()
             }
             StoreError::NotFinite { .. } | StoreError::Sqlite { .. } => return None,
         })
@@ -142,10 +142,9 @@ impl StoreError {
         match self {
             StoreError::Missing { .. }
             | StoreError::NoFile { .. }
-            | StoreError::Restless { .. }
             | StoreError::Denied { .. }
-            | StoreError::Older { .. }
             | StoreError::Others { .. }
+            | StoreError::Shared { .. }
             | StoreError::Owned { .. }
             | StoreError::Io { .. } => Exit::Precondition,
             StoreError::NoRun { .. } => Exit::Usage,

@@ -13,12 +13,10 @@ use vmio_model::result::Run;
 use vmio_model::summary::SCHEMA_VERSION;
 
 use super::bounds::Weight;
-use super::{Result, StoreError, old};
+use super::{Result, StoreError};
 
 /// Longest file that is read; that of a run of a day has some 100 MB.
 const LONGEST: u64 = 256 << 20;
-/// How an SQLite file begins (sqlite.org/fileformat2.html, section 1.3).
-const SQLITE: &[u8] = b"SQLite format 3\0";
 
 /// What is known of an export before its version is.
 #[derive(Deserialize)]
@@ -26,9 +24,9 @@ struct Head {
     schema_version: Option<String>,
 }
 
-/// The run in an export, of the old form too; `None`: the file is none, but may be a store.
-pub(super) fn read(path: &Path) -> Result<Option<Run>> {
-    let Some(text) = text(path)? else { return Ok(None) };
+/// The run in an export.
+pub(super) fn read(path: &Path) -> Result<Run> {
+    let text = text(path)?;
     let fault = |what: String| StoreError::Export { path: path.into(), at: None, what };
     Weight::default().add(&text).map_err(fault)?;
     let head: Head = parse(path, &text)?;
@@ -39,8 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Run>> {
         let (major, minor) = version.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
-    let run = match (parts(&version), parts(SCHEMA_VERSION)) {
-        (Some((1, _)), _) => parse::<old::Run>(path, &text)?.now(),
+    let run: Run = match (parts(&version), parts(SCHEMA_VERSION)) {
         (Some(found), Some(known)) if found.0 == known.0 && found.1 <= known.1 => parse(path, &text)?,
         (Some(found), Some(known)) if found > known => {
             return Err(fault(format!("its schema version is {version}, this vmio knows up to {SCHEMA_VERSION}")));
@@ -50,19 +47,19 @@ pub(super) fn read(path: &Path) -> Result<Option<Run>> {
     let uneven = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len());
     match uneven {
         Some(at) => Err(fault(format!("`samples[{at}]` has not one result for each actor of its cell"))),
-        None => Ok(Some(run)),
+        None => Ok(run),
     }
 }
 
-/// The text of a file that begins as a JSON object does; `None` for one that may be a store.
-fn text(path: &Path) -> Result<Option<Vec<u8>>> {
+/// The text of a file that begins as a JSON object does.
+fn text(path: &Path) -> Result<Vec<u8>> {
     let io = |what: &'static str| move |source| StoreError::Io { what, path: path.into(), source };
-    let no_store = |what| StoreError::NoStore { path: path.into(), what };
+    let fault = |what: &str| StoreError::Export { path: path.into(), at: None, what: what.into() };
     let plain = |found: &Metadata| match found.file_type() {
         kind if kind.is_file() => Ok(()),
-        kind if kind.is_dir() => Err(no_store("it is a directory; the store in one is its file vmio.db")),
-        kind if kind.is_fifo() => Err(no_store("it is a pipe, and only a plain file is read")),
-        _ => Err(no_store("it is no plain file")),
+        kind if kind.is_dir() => Err(fault("it is a directory")),
+        kind if kind.is_fifo() => Err(fault("it is a pipe, and only a plain file is read")),
+        _ => Err(fault("it is no plain file")),
     };
     // What is no file at all is not even opened.
     match fs::metadata(path) {
@@ -77,12 +74,8 @@ fn text(path: &Path) -> Result<Option<Vec<u8>>> {
     plain(&found)?;
     let mut first = Vec::new();
     file.by_ref().take(4096).read_to_end(&mut first).map_err(io("read"))?;
-    if first.is_empty() || first.starts_with(SQLITE) {
-        return Ok(None);
-    }
-    let fault = |what: &str| StoreError::Export { path: path.into(), at: None, what: what.into() };
     if first.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-        return Err(fault("it is neither a store nor a JSON object"));
+        return Err(fault("it is no JSON object"));
     }
     file.seek(SeekFrom::Start(0)).map_err(io("read"))?;
     let mut text = Vec::new();
@@ -93,7 +86,7 @@ fn text(path: &Path) -> Result<Option<Vec<u8>>> {
     if found.len().max(text.len() as u64) > LONGEST {
         return Err(fault(&format!("it is longer than {} MiB", LONGEST >> 20)));
     }
-    Ok(Some(text))
+    Ok(text)
 }
 
 /// What is wrong is told with its line and column.

@@ -1,9 +1,7 @@
-//! A store may be somebody else's: `import FILE`, `--state DIR`, one that another user could write. Before
-//! anything of it is read, SQLite is told to trust nothing that the file says of itself, what it holds is
-//! compared with what vmio makes, and every question has an end: in time, and in the size of an answer
+//! A store is its owner's alone, and still SQLite is told to trust nothing that the file says of itself: it may have
+//! been copied from anywhere. Every question has an end, in time and in the size of an answer
 //! (sqlite.org, "Defense Against The Dark Arts", section 1.2).
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -12,20 +10,14 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit as Sqlite;
 
-use super::StoreError;
-
 /// Longest time for one question to a store.
 const LIMIT: Duration = Duration::from_secs(20);
-/// What a copy is given beyond that: a second for as many bytes.
-const SLOWEST: u64 = 8 << 20;
 /// Longest text in a store: a tool's raw output takes a few MB at most.
 const LONGEST: i32 = 64 << 20;
 /// Most that one run may hold, in bytes; a run of a day with every sample's raw output has some 100 MB.
 pub(super) const MOST: i64 = 1 << 30;
 /// Steps of SQLite's machine between two looks at the clock.
 const STEPS: i32 = 10_000;
-/// Objects that are listed of a schema.
-const OBJECTS: usize = 100;
 
 /// The time that questions to a connection may take. Nothing is limited but while one is asked.
 #[derive(Debug, Clone)]
@@ -49,11 +41,6 @@ impl Limit {
         self.until.store(u64::try_from(until).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
         Asking(self)
     }
-}
-
-/// How long the copy of so many bytes may take.
-pub(super) fn long(bytes: u64) -> Duration {
-    LIMIT + Duration::from_secs(bytes / SLOWEST)
 }
 
 impl Drop for Asking<'_> {
@@ -95,45 +82,6 @@ pub(super) fn harden(connection: &Connection) -> rusqlite::Result<Limit> {
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     Ok(limit)
-}
-
-/// One object of a schema: type, name, table, text.
-type Object = (String, String, String, Option<String>);
-
-/// Refuses a store that does not hold exactly what `model` holds.
-pub(super) fn same_schema(
-    path: &Path,
-    connection: &Connection,
-    limit: &Limit,
-    model: &Connection,
-) -> Result<(), StoreError> {
-    let fail = |e| StoreError::of(path, e);
-    let _asking = limit.asking();
-    let (found, wanted) = (objects(connection).map_err(fail)?, objects(model).map_err(fail)?);
-    // By type backwards: a view is told before the tables that it left changed.
-    let odd = found.iter().rev().find(|o| !wanted.contains(o)).map(|o| (o, "it has"));
-    let odd = odd.or_else(|| wanted.iter().find(|o| !found.contains(o)).map(|o| (o, "it lacks")));
-    match odd {
-        None => Ok(()),
-        Some(((kind, name, ..), is)) => {
-            // A name that is another's is shown as far as it is a word.
-            let name: String = name.chars().filter(|c| c.is_ascii_graphic()).take(40).collect();
-            Err(StoreError::Foreign {
-                path: path.into(),
-                what: format!(
-                    "{is} the {kind} `{name}`{}",
-                    if is == "it has" { ", which vmio makes otherwise or not at all" } else { "" }
-                ),
-            })
-        }
-    }
-}
-
-fn objects(connection: &Connection) -> rusqlite::Result<Vec<Object>> {
-    let sql = format!("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name LIMIT {OBJECTS}");
-    let mut statement = connection.prepare(&sql)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?;
-    rows.collect()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl RunId {
             // store says so in the same words as an unknown number does.
             RunId::Last => {
                 let runs = store.list()?;
-                let last = runs.iter().find(|r| !matches!(r.study, RunKind::Proof(_))).or(runs.first());
+                let last = runs.iter().find(|r| !matches!(r.kind, RunKind::Proof(_))).or(runs.first());
                 Ok(last.map_or(0, |r| r.id))
             }
         }
@@ -45,5 +45,5 @@ impl RunId {
 /// The runs in which `vmio tax --prove` proved findings of a run.
 pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
     let proofs = RunKind::Proof(run);
-    store.list()?.iter().rev().filter(|r| r.study == proofs).map(|r| store.load(r.id)).collect()
+    store.list()?.iter().rev().filter(|r| r.kind == proofs).map(|r| store.load(r.id)).collect()
 }

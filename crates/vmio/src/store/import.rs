@@ -1,5 +1,4 @@
-//! Runs of another store, of another host or of a lab host, and runs that were exported. Each comes whole or
-//! not at all, and nothing is written where it comes from.
+//! Runs that were exported elsewhere, on another host or in a lab host. Each comes whole or not at all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,93 +28,54 @@ pub enum Imported {
     },
     /// Somebody still measured it there: it has this number there.
     Running(i64),
-    /// It cannot be taken, and others can.
-    Refused {
-        /// Its number there.
-        there: i64,
-        /// In words.
-        why: String,
-    },
 }
 
 /// How a proof is called whose run is not here, before the number of that run.
 const ELSEWHERE: &str = "proof-of-";
 
-/// Numbers that runs of the other store have here, by those that they have there.
-type Numbers = BTreeMap<i64, i64>;
+/// Runs that come over together. A proof names the run that it proves by the number which that one had there; a run may
+/// come before its proof or after it.
+#[derive(Debug, Default)]
+pub struct Import {
+    /// Numbers here, by those there; `None` where several had the same one: they are of several stores.
+    numbers: Numbers,
+    /// Numbers of proofs here, with the run that each proves by its number there.
+    proofs: Vec<(i64, i64)>,
+}
+
+type Numbers = BTreeMap<i64, Option<i64>>;
+
+impl Import {
+    /// Takes over the run of an export with all samples. One that is here already (same command, same start, same host) is
+    /// not taken twice.
+    ///
+    /// # Errors
+    /// When the export cannot be read, with the place in it; when it is too large; when the store cannot be written.
+    pub fn take(&mut self, store: &Store, file: &Path) -> Result<Imported> {
+        let run = exported::read(file)?;
+        let imported = store.import_run(&run, file, &self.numbers)?;
+        if let Imported::New(here) | Imported::Known(here) | Imported::Longer { here, .. } = imported {
+            let number = self.numbers.entry(run.id).or_insert(Some(here));
+            if *number != Some(here) {
+                *number = None;
+            }
+            self.proofs.extend(proven(&run.kind).map(|of| (here, of)));
+        }
+        Ok(imported)
+    }
+
+    /// Has each proof name the run here whose finding it proves.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn finish(self, store: &Store) -> Result<()> {
+        // A run may have come after its proof, or have another number since the proof came.
+        let here = |of: &i64| self.numbers.get(of).copied().flatten();
+        self.proofs.iter().try_for_each(|(proof, of)| here(of).map_or(Ok(()), |of| store.proves(*proof, of)))
+    }
+}
 
 impl Store {
-    /// Takes over what is in a file; what became of each run, all at once. See [`Store::import_each`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn import_file(&self, file: &Path) -> Result<Vec<Imported>> {
-        let mut all = Vec::new();
-        self.import_each(file, &mut |imported| all.push(imported))?;
-        Ok(all)
-    }
-
-    /// Takes over what is in a file: all runs of a store, or the run of a JSON export. What becomes of each is told
-    /// as soon as it is so.
-    ///
-    /// # Errors
-    /// See [`Store::import`]; when the export cannot be read, with the place in it.
-    pub fn import_each(&self, file: &Path, tell: &mut dyn FnMut(Imported)) -> Result<()> {
-        if let Some(run) = exported::read(file)? {
-            tell(self.import_run(&run, file, &Numbers::new())?);
-            return Ok(());
-        }
-        Store::open_taking(file).and_then(|from| self.import(&from, tell)).map_err(|e| match e {
-            StoreError::Corrupt { path, .. } if path == file => {
-                StoreError::NoStore { path, what: "it is no SQLite database, or is damaged" }
-            }
-            StoreError::Missing { path } if path == file => StoreError::NoFile { path },
-            other => other,
-        })
-    }
-
-    /// Takes over all runs of another store with all samples, the oldest first, and tells what becomes of each. A run
-    /// that is here already (same command, same start, same host) is not taken twice. One that cannot be read or is
-    /// too large is refused, and the others come.
-    ///
-    /// # Errors
-    /// When one store cannot be read or the other not written; the runs that were told of are here then.
-    pub fn import(&self, from: &Store, tell: &mut dyn FnMut(Imported)) -> Result<()> {
-        let sql = format!("SELECT id FROM runs ORDER BY id LIMIT {}", bounds::RUNS + 1);
-        let there = from.rows(&sql, params![], |row| row.get::<_, i64>(0))?;
-        if there.len() > bounds::RUNS {
-            return Err(from.too_much(format!("it has more runs than the {} that vmio takes at once", bounds::RUNS)));
-        }
-        let (mut numbers, mut proofs, mut refused) = (Numbers::new(), Vec::new(), 0);
-        for id in there {
-            let take = || {
-                let run = from.load_whole(id)?;
-                if let Some(at) = run.samples.iter().position(|s| s.beside.len() != s.cell.beside.len()) {
-                    let what = format!("sample {at} of run {id} has not one result for each actor of its cell");
-                    return Err(StoreError::Foreign { path: from.path.clone(), what });
-                }
-                Ok((self.import_run(&run, &from.path, &numbers)?, run.study))
-            };
-            let imported = match take() {
-                Ok((imported, study)) => {
-                    if let Imported::New(here) | Imported::Known(here) | Imported::Longer { here, .. } = imported {
-                        numbers.insert(id, here);
-                        proofs.extend(proven(&study).map(|of| (here, of)));
-                    }
-                    imported
-                }
-                Err(e) if is_of_one_run(&e, &from.path) && refused < bounds::REFUSED => {
-                    refused += 1;
-                    Imported::Refused { there: id, why: whole(&e) }
-                }
-                Err(e) => return Err(e),
-            };
-            tell(imported);
-        }
-        // A run may have come after its proof, or have another number since the proof came.
-        proofs.into_iter().try_for_each(|(here, of)| numbers.get(&of).map_or(Ok(()), |of| self.proves(here, *of)))
-    }
-
     fn import_run(&self, run: &Run, from: &Path, numbers: &Numbers) -> Result<Imported> {
         if run.state == RunState::Running {
             return Ok(Imported::Running(run.id));
@@ -168,9 +128,11 @@ impl Store {
         let name = RunKind::Proof(of).to_string();
         // Nobody's file makes a proof of what is none here.
         let other_proof = |study: &str| study != name && (proven(&study.into()).is_some() || is_elsewhere(study));
-        for (study, study_toml) in words.into_iter().filter(|(study, _)| other_proof(study)) {
+        for (kind, study_toml) in words.into_iter().filter(|(kind, _)| other_proof(kind)) {
             let sql = "UPDATE runs SET study = ?, study_toml = ? WHERE id = ?";
-            let changed = self.connection.execute(sql, params![name, named(&study_toml, &study, &name), proof]);
+            let study: Study = toml::from_str(&study_toml)
+                .map_err(|source| StoreError::Study { run: proof, path: self.path.clone(), source })?;
+            let changed = self.connection.execute(sql, params![name, named(&study, &kind, &name).to_toml(), proof]);
             changed.map_err(|e| self.error(e))?;
         }
         Ok(())
@@ -204,10 +166,10 @@ fn host(environment: &Environment) -> impl PartialEq + '_ {
 
 /// All of a run but its samples; its number.
 fn head(transaction: &Transaction<'_>, run: &Run, numbers: &Numbers) -> rusqlite::Result<i64> {
-    let (study, study_toml) = renumbered(run, numbers);
+    let (kind, study) = renumbered(run, numbers);
     let new = NewRun {
+        kind: &kind,
         study: &study,
-        study_toml: &study_toml,
         command: &run.command,
         started_unix: run.started_unix,
         environment: &run.environment,
@@ -225,14 +187,14 @@ fn head(transaction: &Transaction<'_>, run: &Run, numbers: &Numbers) -> rusqlite
 
 /// What the run is of and its study, with the numbers that runs have here. A proof names the run whose finding it
 /// proves; where that one did not come along, the number here is another run's or nobody's, and the word says so.
-fn renumbered(run: &Run, numbers: &Numbers) -> (RunKind, String) {
-    let Some(of) = proven(&run.study) else { return (run.study.clone(), run.study_toml.clone()) };
-    let here = match numbers.get(&of) {
-        Some(here) => RunKind::Proof(*here),
+fn renumbered(run: &Run, numbers: &Numbers) -> (RunKind, Study) {
+    let Some(of) = proven(&run.kind) else { return (run.kind.clone(), run.study.clone()) };
+    let here = match numbers.get(&of).copied().flatten() {
+        Some(here) => RunKind::Proof(here),
         None => RunKind::Study(format!("{ELSEWHERE}{of}-elsewhere")),
     };
-    let toml = named(&run.study_toml, &run.study.to_string(), &here.to_string());
-    (here, toml)
+    let study = named(&run.study, &run.kind.to_string(), &here.to_string());
+    (here, study)
 }
 
 /// Whether it is what [`renumbered`] calls a proof whose run is not here.
@@ -249,29 +211,8 @@ fn proven(study: &RunKind) -> Option<i64> {
     }
 }
 
-/// A study under another name, if it has the one that it is to have. The words of an old proof are no study.
-fn named(study_toml: &str, name: &str, other: &str) -> String {
-    match toml::from_str::<Study>(study_toml) {
-        Ok(study) if study.name == name => Study { name: other.to_owned(), ..study }.to_toml(),
-        _ => study_toml.to_owned(),
-    }
-}
-
-/// Whether it is the fault of one run of that store, so that the others can come.
-fn is_of_one_run(e: &StoreError, from: &Path) -> bool {
-    match e {
-        StoreError::TooMuch { path, .. } | StoreError::Json { path, .. } | StoreError::Foreign { path, .. } => {
-            path == from
-        }
-        StoreError::NotFinite { .. } => true,
-        _ => false,
-    }
-}
-
-/// An error with what caused it.
-fn whole(e: &StoreError) -> String {
-    match std::error::Error::source(e) {
-        Some(source) => format!("{e}: {source}"),
-        None => e.to_string(),
-    }
+/// A study under another name, if it has the one that it is to have.
+fn named(study: &Study, name: &str, other: &str) -> Study {
+    let name = if study.name == name { other } else { &study.name };
+    Study { name: name.to_owned(), ..study.clone() }
 }

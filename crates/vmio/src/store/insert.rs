@@ -13,8 +13,8 @@ pub(super) fn run(connection: &Connection, new: &NewRun<'_>, state: &RunState) -
         "INSERT INTO runs (study, study_toml, command, started_unix, state, environment, workloads)
          VALUES (?, ?, ?, ?, ?, ?, ?)",
         params![
-            new.study.to_string(),
-            new.study_toml,
+            new.kind.to_string(),
+            new.study.to_toml(),
             to_json(new.command),
             new.started_unix,
             to_json(state),
@@ -58,7 +58,19 @@ impl Texts {
 
 /// A sample, in a transaction of the caller's.
 pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: &Texts) -> rusqlite::Result<()> {
-    row(connection, None, run, sample, &texts.sample)?;
+    connection
+        .prepare_cached(
+            "INSERT INTO samples (run, cell, round, boot, started_unix, seconds, sample) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )?
+        .execute(params![
+            run,
+            sample.cell.key(),
+            sample.round,
+            sample.boot,
+            sample.started_unix,
+            sample.result.seconds,
+            texts.sample
+        ])?;
     let number = connection.last_insert_rowid();
     let outputs = texts.raw.iter().enumerate().filter_map(|(actor, raw)| Some((actor, raw.as_ref()?)));
     for (actor, raw) in outputs {
@@ -68,32 +80,6 @@ pub(super) fn sample(connection: &Connection, run: i64, sample: &Sample, texts: 
             raw
         ])?;
     }
-    Ok(())
-}
-
-/// The row of a sample without raw outputs; without a number it gets the next one.
-pub(super) fn row(
-    connection: &Connection,
-    number: Option<i64>,
-    run: i64,
-    sample: &Sample,
-    text: &str,
-) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO samples (id, run, cell, round, boot, started_unix, seconds, sample)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        )?
-        .execute(params![
-            number,
-            run,
-            sample.cell.key(),
-            sample.round,
-            sample.boot,
-            sample.started_unix,
-            sample.result.seconds,
-            text
-        ])?;
     Ok(())
 }
 

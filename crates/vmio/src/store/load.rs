@@ -27,12 +27,12 @@ impl Store {
                 [run],
                 |row| {
                     let texts: [String; 4] = [row.get(2)?, row.get(4)?, row.get(5)?, row.get(6)?];
-                    Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(3)?, texts))
+                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get(3)?, texts))
                 },
             )
             .optional()
             .map_err(|e| self.error(e))?;
-        let Some((study, study_toml, started_unix, [command, state, environment, workloads])) = head else {
+        let Some((kind, study, started_unix, [command, state, environment, workloads])) = head else {
             return Err(self.no_run(run)?);
         };
         let whole = format!("run {run}");
@@ -68,10 +68,11 @@ impl Store {
                 Ok((attachment, self.json(what("the settings"), &settings)?))
             })
             .collect::<Result<_>>()?;
+        let study_of = |source| StoreError::Study { run, path: self.path.clone(), source };
         Ok(Run {
             id: run,
-            study: study.as_str().into(),
-            study_toml,
+            kind: kind.as_str().into(),
+            study: toml::from_str(&study).map_err(study_of)?,
             command: self.json(what("the command"), &command)?,
             started_unix,
             state: self.state(run, &state)?,

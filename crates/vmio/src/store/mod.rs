@@ -6,7 +6,6 @@
 //! broken off, and every reader gets to see it as interrupted.
 
 mod bounds;
-mod copy;
 mod engine;
 mod error;
 mod exported;
@@ -15,11 +14,9 @@ mod ids;
 mod import;
 mod insert;
 mod load;
-mod old;
 mod open;
 mod owner;
 mod private;
-mod upgrade;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -29,10 +26,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::de::DeserializeOwned;
 use vmio_model::kind::RunKind;
 use vmio_model::result::{Environment, RunState, Sample, Skipped, WorkloadTraits};
+use vmio_model::study::Study;
 
 pub use error::StoreError;
 pub use ids::{RunId, proofs_of};
-pub use import::Imported;
+pub use import::{Import, Imported};
 use owner::Owner;
 
 /// An open store.
@@ -47,9 +45,9 @@ pub struct Store {
 #[derive(Debug, Clone)]
 pub struct NewRun<'a> {
     /// What it is of.
-    pub study: &'a RunKind,
-    /// The study as it was resolved, TOML text.
-    pub study_toml: &'a str,
+    pub kind: &'a RunKind,
+    /// The study as it was resolved.
+    pub study: &'a Study,
     /// The command line.
     pub command: &'a [String],
     /// Seconds since the epoch.
@@ -66,7 +64,7 @@ pub struct RunInfo {
     /// Number in the store.
     pub id: i64,
     /// What it is of.
-    pub study: RunKind,
+    pub kind: RunKind,
     /// Seconds since the epoch.
     pub started_unix: f64,
     /// How it ended; a run whose owner died is [`RunState::Interrupted`].
@@ -103,12 +101,6 @@ impl Store {
     /// Opens a store that must be there, and changes nothing in it, whoever the user is.
     pub fn open_reading(path: &Path) -> Result<Store> {
         Ok(Store::of(path, open::reading(path)?))
-    }
-
-    /// Opens a store that runs are taken over from, of an older format too, and changes nothing in it, whoever the
-    /// user is.
-    pub fn open_taking(path: &Path) -> Result<Store> {
-        Ok(Store::of(path, open::taking(path)?))
     }
 
     /// Begins a run, owned by this store until it is closed or [`Store::set_state`] ends it.
@@ -192,7 +184,7 @@ impl Store {
                 self.weighed(&mut weight, "its list of runs", &environment)?;
                 Ok(RunInfo {
                     id,
-                    study: study.as_str().into(),
+                    kind: study.as_str().into(),
                     started_unix,
                     state: self.state(id, &state)?,
                     environment: self.json(format!("the environment of run {id}"), &environment)?,

@@ -192,8 +192,8 @@ fn run_of(study: &Study) -> Run {
     let cells = study.cells();
     Run {
         id: 0,
-        study: study.name.as_str().into(),
-        study_toml: study.to_toml(),
+        kind: study.name.as_str().into(),
+        study: study.clone(),
         command: ["vmio", "study", "run", "./figures.toml", "--yes"].map(String::from).to_vec(),
         started_unix: 1_790_000_000.0,
         state: RunState::Done,

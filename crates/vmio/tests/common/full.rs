@@ -157,7 +157,7 @@ pub fn run() -> Run {
     let mut run = crate::common::run(Accel::Kvm);
     let mut study = vmio::studies::named("durability").unwrap();
     study.repeat.ask_for_steady_state();
-    run.study_toml = study.to_toml();
+    run.study = study;
     let options =
         Options { queues: Some(4), mapped_iothreads: Some(2), discard: true, detect_zeroes: DetectZeroes::Unmap };
     for actor in run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()) {

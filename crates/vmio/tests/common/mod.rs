@@ -14,6 +14,7 @@ use serde_json::json;
 use vmio_model::cell::*;
 use vmio_model::figure::Distribution;
 use vmio_model::result::*;
+use vmio_model::study::Study;
 
 /// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.
 pub struct Noise(pub u64);
@@ -247,8 +248,8 @@ pub fn run(accel: Accel) -> Run {
     )]);
     Run {
         id: 0,
-        study: "quick".into(),
-        study_toml: "# FIXTURE\nname = \"quick\"\n".into(),
+        kind: "quick".into(),
+        study: study("quick"),
         command: ["vmio", "tax", "--quick", "--yes"].map(String::from).to_vec(),
         started_unix: 1_790_000_000.0,
         state: RunState::Done,
@@ -261,11 +262,20 @@ pub fn run(accel: Accel) -> Run {
 }
 
 /// Puts a run into a store as the runner would, and gives its number.
+/// FIXTURE: a study that names no cell.
+pub fn study(name: &str) -> Study {
+    let text = format!(
+        "name = {name:?}\ntitle = ''\ncites = ''\n[guest]\nvcpus = 1\nmemory_mib = 256\n[repeat]\nmin_pairs = 5\n\
+         max_pairs = 12\nmin_boots = 3\nhalf_width = 0.05\nseconds = 1.0\nmax_minutes = 10.0\n"
+    );
+    toml::from_str(&text).unwrap()
+}
+
 pub fn store_run(store: &vmio::store::Store, run: &Run) -> i64 {
     let id = store
         .new_run(&vmio::store::NewRun {
+            kind: &run.kind,
             study: &run.study,
-            study_toml: &run.study_toml,
             command: &run.command,
             started_unix: run.started_unix,
             environment: &environment(None),

@@ -95,8 +95,8 @@ pub fn run(accel: Accel) -> Run {
     let lost = study.cells().into_iter().filter(|c| c.target() == Some("served") && c.key().contains("lsi53c895a"));
     Run {
         id: 0,
-        study: study.name.as_str().into(),
-        study_toml: study.to_toml(),
+        kind: study.name.as_str().into(),
+        study: study.clone(),
         command: ["vmio", "study", "run", "shafer2010-storage", "--yes"].map(String::from).to_vec(),
         started_unix: 1_790_000_000.0,
         state: RunState::Done,

@@ -8,8 +8,8 @@ pub mod bed;
 pub mod figures;
 #[path = "full.rs"]
 pub mod full;
-#[path = "old.rs"]
-pub mod old;
+#[path = "recorded.rs"]
+pub mod recorded;
 #[path = "schema.rs"]
 pub mod schema;
 #[path = "../../../look/tests/common/stand_in.rs"]

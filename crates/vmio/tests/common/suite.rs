@@ -56,8 +56,8 @@ pub fn run(accel: Accel) -> Run {
     let skipped = |cell: &Cell| Skipped { cell: cell.clone(), reason: "FIXTURE: stress-ng is missing".into() };
     Run {
         id: 0,
-        study: study.name.as_str().into(),
-        study_toml: study.to_toml(),
+        kind: study.name.as_str().into(),
+        study: study.clone(),
         command: ["vmio", "study", "run", "rasmusson2013", "--yes"].map(String::from).to_vec(),
         started_unix: 1_790_000_000.0,
         state: RunState::Done,
@@ -95,8 +95,8 @@ pub fn disk(accel: Accel) -> Run {
     let samples = (0..3).flat_map(|round| cells.iter().map(move |cell| (cell, round)));
     let samples = samples.map(|(cell, round)| on_end(cell, round)).collect();
     Run {
-        study: study.name.as_str().into(),
-        study_toml: study.to_toml(),
+        kind: study.name.as_str().into(),
+        study: study.clone(),
         command: ["vmio", "study", "run", "hdparm", "--yes"].map(String::from).to_vec(),
         samples,
         workloads: vec![traits.clone()],
@@ -112,8 +112,8 @@ pub fn network(accel: Accel) -> Run {
     let traits = workloads::find("iperf3-tcp").unwrap().traits();
     let round = |round: u32| cells.iter().map(|cell| sample(&mut noise, cell, &traits, round)).collect::<Vec<_>>();
     Run {
-        study: study.name.as_str().into(),
-        study_toml: study.to_toml(),
+        kind: study.name.as_str().into(),
+        study: study.clone(),
         command: ["vmio", "study", "run", "rasmusson2013-network", "--yes"].map(String::from).to_vec(),
         samples: (0..3).flat_map(round).collect(),
         workloads: vec![traits.clone()],

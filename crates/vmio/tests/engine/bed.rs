@@ -7,6 +7,7 @@ use vmio::studies;
 use vmio_model::cell::Cell;
 use vmio_model::result::{CpuUse, DeviceUse, DiskWork, Run, Sample, WorkloadTraits, seen_around};
 use vmio_model::study::{self, DoneReason, Study};
+use vmio_rig::engine::StopCause;
 use vmio_rig::engine::measure::{Ended, Event, Impossible, Next, Rig, measure};
 
 use crate::common;
@@ -127,7 +128,7 @@ impl Rig for Fake<'_> {
         })
     }
 
-    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<StopCause>> {
         self.preconditioned.push((group[0].key(), self.taken));
         self.beside_bytes += self.precondition_bytes(group);
         Ok(None)
@@ -145,9 +146,14 @@ impl Rig for Fake<'_> {
         self.beside_bytes
     }
 
-    fn must_stop(&mut self) -> Option<String> {
-        (self.stop_after? <= self.taken).then(|| "told to stop".to_owned())
+    fn must_stop(&mut self) -> Option<StopCause> {
+        (self.stop_after? <= self.taken).then(told_to_stop)
     }
+}
+
+/// Why the made-up rig stops.
+pub fn told_to_stop() -> StopCause {
+    StopCause::StorageFailed("told to stop".into())
 }
 
 /// A store with a run of the study that has just begun.
@@ -167,8 +173,8 @@ impl Bed {
         let traits: Vec<WorkloadTraits> = all.filter(|t| names.contains(&t.name)).collect();
         let id = store
             .new_run(&NewRun {
-                study: &study.name.as_str().into(),
-                study_toml: &study.to_toml(),
+                kind: &study.name.as_str().into(),
+                study,
                 command: &[],
                 started_unix: 0.0,
                 environment: &common::environment(None),

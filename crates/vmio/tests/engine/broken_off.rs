@@ -8,7 +8,7 @@ use vmio_model::result::Run;
 use vmio_model::study;
 use vmio_rig::engine::measure::Ended;
 
-use crate::bed::{Bed, Fake, study, taken, unbroken};
+use crate::bed::{Bed, Fake, study, taken, told_to_stop, unbroken};
 
 /// What a run broken off so many times lacks of an unbroken one, or has twice or too often. The
 /// halves of a round that was cut are no pair, so a cell may run one more round for each cut.
@@ -32,7 +32,7 @@ fn a_stop_at_any_sample_loses_and_doubles_nothing() {
         let bed = Bed::new(&study());
         let mut rig = Fake { stop_after: Some(stop), ..Fake::default() };
         let (ended, _) = bed.go(study::next, &mut rig);
-        assert_eq!(ended.unwrap(), Ended::Stopped("told to stop".into()), "{stop}");
+        assert_eq!(ended.unwrap(), Ended::Stopped(told_to_stop()), "{stop}");
         assert_eq!(bed.run().samples.len(), stop, "all that was acknowledged is stored");
         let mut rig = Fake::default();
         bed.go(study::next, &mut rig).0.unwrap();

@@ -6,15 +6,16 @@ use vmio::store::Store;
 use vmio_model::cell::Cell;
 use vmio_model::result::Sample;
 use vmio_model::study;
+use vmio_rig::engine::StopCause;
 use vmio_rig::engine::measure::{Ended, Event, Rig, measure};
 
-use crate::bed::{Bed, Fake, study};
+use crate::bed::{Bed, Fake, study, told_to_stop};
 
 #[test]
 fn a_reason_to_stop_is_heard_before_the_next_cell() {
     let bed = Bed::new(&study());
     let mut rig = Fake { stop_after: Some(0), ..Fake::default() };
-    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Stopped("told to stop".into()));
+    assert_eq!(bed.go(study::next, &mut rig).0.unwrap(), Ended::Stopped(told_to_stop()));
     assert!(rig.boots.is_empty() && rig.cells.is_empty(), "not even a guest is booted");
 }
 
@@ -69,8 +70,8 @@ impl Rig for Full {
     fn cell(&mut self, _: &Cell, _: u32, _: u32) -> anyhow::Result<Sample> {
         anyhow::bail!("fio's error 28")
     }
-    fn must_stop(&mut self) -> Option<String> {
-        (self.boots > 0).then(|| "the pool is full".to_owned())
+    fn must_stop(&mut self) -> Option<StopCause> {
+        (self.boots > 0).then(|| StopCause::StorageFailed("the pool is full".into()))
     }
 }
 
@@ -83,7 +84,7 @@ fn storage_that_is_full_ends_the_run_and_leaves_no_cell_out() {
     let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut rig, &|| 0.0, &mut |event| {
         told += u32::from(matches!(event, Event::Retry(..) | Event::GaveUp(..)));
     });
-    assert_eq!(ended.unwrap(), Ended::Stopped("the pool is full".into()));
+    assert_eq!(ended.unwrap(), Ended::Stopped(StopCause::StorageFailed("the pool is full".into())));
     assert_eq!((told, rig.boots, bed.run().skipped.len()), (0, 1, 0), "resumed, the run tries that cell again");
 }
 
@@ -98,8 +99,8 @@ impl Rig for Gone {
     fn cell(&mut self, _: &Cell, _: u32, _: u32) -> anyhow::Result<Sample> {
         anyhow::bail!("there is no guest")
     }
-    fn must_stop(&mut self) -> Option<String> {
-        self.0.then(|| "the server does not answer".to_owned())
+    fn must_stop(&mut self) -> Option<StopCause> {
+        self.0.then(|| StopCause::StorageFailed("the server does not answer".into()))
     }
 }
 
@@ -108,6 +109,6 @@ fn storage_that_is_gone_at_a_boot_ends_the_run_for_that_reason() {
     let bed = Bed::new(&study());
     let mut run = bed.run();
     let ended = measure(&bed.study, study::next, &mut run, &bed.store, &mut Gone(false), &|| 0.0, &mut |_| {});
-    assert_eq!(ended.unwrap(), Ended::Stopped("the server does not answer".into()));
+    assert_eq!(ended.unwrap(), Ended::Stopped(StopCause::StorageFailed("the server does not answer".into())));
     assert!(bed.run().skipped.is_empty());
 }

@@ -5,41 +5,32 @@ use toml::de::DeValue;
 
 use super::parts::Bare;
 use crate::cell::{Aio, CONTAINER, Cache, Options};
-use crate::study::{Disks, Matrix, Names, Paths, Sort, old};
+use crate::study::{Disks, Matrix, Names, Paths, Sort};
 use crate::toml_reader::{Reader, Section};
 
 const KEYS: [&str; 8] = ["sides", "shapes", "disks", "paths", "machine", "clusters", "workloads", "settings"];
 
-/// Longest value of an old key that its new spelling shows.
-const SHOWN: usize = 80;
-
 impl Reader<'_> {
     pub(super) fn matrix(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Matrix> {
         let before = self.problems.len();
-        self.keys_of_a_matrix(s);
+        self.known_keys(s, &KEYS);
         let has = |key: &str| s.table.contains_key(key);
-        // What stands under an old key is looked at all the same, so that one look finds all problems.
-        let sides =
-            self.entries(s, if has("sides") || !has("guests") { "sides" } else { "guests" }, &names.guests, None);
+        let sides = self.entries(s, "sides", &names.guests, None);
         let bare = sides.as_ref().and_then(Bare::of);
         // Where all is native they were never refused, and mean nothing.
         let contained = sides.iter().flatten().any(|side| side == CONTAINER);
         let refused = bare.filter(|_| contained);
         let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, bare);
         let shapes = self.list(s, "shapes", Some(Vec::new()), shape);
-        let old_disks = !has("disks") && s.table.keys().any(|key| old::of_disks(key.get_ref()));
         let native = bare.is_some();
-        let disks = match old_disks {
-            true => self.disks(s, names, native),
-            false => self.disks_below(s, names, native, refused),
-        };
+        let disks = self.disks_below(s, names, native, refused);
         let paths = self.paths(s, names, native, refused);
         let machine = self.switch(s, "machine", false);
         let nodes =
             |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 2, 1000);
         let clusters = if has("clusters") { self.list(s, "clusters", None, nodes) } else { Some(Vec::new()) };
         let sorts = [
-            (has("disks") || old_disks).then_some(Sort::Disk),
+            has("disks").then_some(Sort::Disk),
             has("paths").then_some(Sort::Path),
             machine.unwrap_or(false).then_some(Sort::Machine),
             has("clusters").then_some(Sort::Cluster),
@@ -63,27 +54,6 @@ impl Reader<'_> {
             settings: settings.unwrap_or_default(),
         };
         (self.problems.len() == before).then_some(matrix)
-    }
-
-    /// Refuses unknown keys; those of the old form with their new spelling.
-    fn keys_of_a_matrix(&mut self, s: &Section<'_, '_>) {
-        for (key, value) in s.table.iter() {
-            let word: &str = key.get_ref();
-            let what = match old::now(word) {
-                Some(now) => match self.written(value) {
-                    long if long.contains('\n') || long.starts_with("[[") || long.chars().count() > SHOWN => {
-                        format!("is written `{now}` now")
-                    }
-                    short => format!("is written `{now} = {short}` now"),
-                },
-                None if KEYS.contains(&word) => continue,
-                None => {
-                    self.unknown_key(s, key, &KEYS);
-                    continue;
-                }
-            };
-            self.problem(&key.span(), &s.key(word), what);
-        }
     }
 
     fn disks_below(

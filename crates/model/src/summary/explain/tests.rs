@@ -55,7 +55,7 @@ fn run() -> Run {
         bench = bench.cell(cell.clone(), *figure);
     }
     let mut run = bench.device(&chain[0].0, 524_288.0, 16.0, 0.5).device(&chain[5].0, 8192.0, 1.0, 0.5).run();
-    run.study_toml = STUDY.into();
+    run.study = toml::from_str(STUDY).unwrap();
     run.samples.retain(|s| s.round > 0 || s.cell.workload() == "dd-write");
     run
 }

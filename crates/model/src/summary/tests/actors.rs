@@ -126,7 +126,7 @@ fn rules_see_one_actor_at_a_time_against_the_host() {
     assert!(changed.contains(&Changed::Driver) && changed.contains(&Changed::Setting), "{changed:?}");
     assert!(facts.gains.iter().all(|g| g.before.is_alone() && g.after.is_alone()));
     // A share of what was found is no share of the host.
-    run.study_toml = format!("baseline = {{ like = {{ settings = {{}} }} }}\n{}", run.study_toml);
+    run.study.baseline = crate::testing::baseline("{ like = { settings = {} } }");
     let (shares, facts) = seen(&run);
     assert_eq!((shares, facts.shares.len()), (1, 0));
 }

@@ -161,7 +161,7 @@ fn steady_state_is_found_by_a_latency_too() {
     let (cell, beside) = (native("device", "log"), Cell::of(Side::native(), Subject::Machine, "log"));
     let falling = |round: u32| vec![vec![times(if round < 3 { 0.3e-3 } else { 1e-3 })]];
     let mut run = Made::of(vec![log]).rounds(&cell, 9, falling).rounds(&beside, 9, falling).run;
-    run.study_toml += "steady_state = true\n";
+    run.study.repeat.steady_state = true;
     let s = summarise(&run);
     assert_eq!(s.steady.len(), 1, "what works on no disk need not become steady");
     assert_eq!((s.steady[0].reached_after, s.steady[0].from_round), (Some(8), 3));

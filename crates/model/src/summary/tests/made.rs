@@ -18,7 +18,7 @@ impl Made {
     }
 
     pub fn compared_with(mut self, baseline: &str) -> Made {
-        self.run.study_toml = format!("baseline = {baseline}\n{}", self.run.study_toml);
+        self.run.study.baseline = crate::testing::baseline(baseline);
         self
     }
 

@@ -91,7 +91,7 @@ impl Machine<'_> {
     fn may_try_again(&self, error: &anyhow::Error) -> bool {
         let down = matches!(error.downcast_ref(), Some(guests::Error::Down { .. }));
         let healthy = || self.health.as_ref().is_none_or(|health| health.look().is_ok());
-        down && self.sick.is_none() && !self.journal.is_closed() && healthy()
+        down && !self.storage_failed() && !self.journal.is_closed() && healthy()
     }
 
     fn launch(&mut self, at: usize, side: &Side, ways: &[Way], boot: u32) -> anyhow::Result<Running> {

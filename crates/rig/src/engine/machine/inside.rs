@@ -78,7 +78,7 @@ impl Machine<'_> {
     /// Takes off what was set up.
     pub(super) fn come_out(&mut self, all: Vec<Inside>) -> anyhow::Result<()> {
         // Where the storage is sick guests may hang, and they are ended.
-        if all.is_empty() || self.sick.is_some() {
+        if all.is_empty() || self.storage_failed() {
             return Ok(());
         }
         let each = move || all.iter().rev().map(Inside::take_off).fold(Ok(()), Result::and);

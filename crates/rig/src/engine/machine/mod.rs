@@ -16,7 +16,7 @@ use self::boot::{Running, Way};
 use self::native::Natives;
 pub use self::native::forecast as natives_forecast;
 use self::net::PathKey;
-pub use self::net::{rivals, too_many as too_many_paths};
+pub use self::net::too_many as too_many_paths;
 use self::observe::UNCAPPED;
 pub use self::prepare::{MustStop, Parts};
 use self::stage::Terms;
@@ -26,6 +26,7 @@ use super::measure::Rig;
 use crate::disks::modelled::Modelled;
 use crate::disks::places::Health;
 use crate::disks::targets::{self, Prepared};
+use crate::engine::stop::StopCause;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::Image;
@@ -100,15 +101,8 @@ pub struct Machine<'a> {
     health: Option<Health>,
     /// The modelled disk that the targets lie on, where they do.
     modelled: Option<Modelled>,
-    /// Why it does not: the run ends.
-    sick: Option<String>,
-    /// Somebody else has moved what was made, or put something in its place: the run ends, and
-    /// everything is taken away as ever.
-    exchanged: Option<String>,
-    /// What was set on the host for a cell cannot be set back: the run ends.
-    stuck: Option<String>,
-    /// The peer is gone, and no cell over a path to it can be measured: the run ends.
-    lost: Option<String>,
+    /// Why the run ends.
+    stop: Option<StopCause>,
     progress: &'a dyn Fn(&str),
 }
 
@@ -203,7 +197,7 @@ impl Machine<'_> {
 
     /// Writes over each target that cells of the group write to. The specification writes twice the device's capacity;
     /// making a target, and the workloads before, wrote it already.
-    fn write_once_more(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+    fn write_once_more(&mut self, group: &[Cell]) -> anyhow::Result<Option<StopCause>> {
         for target in self.study.preconditions(group, self.traits, &self.refilled) {
             if !self.targets.contains_key(&target) {
                 continue;
@@ -230,7 +224,7 @@ impl Machine<'_> {
             let _ = running.guest.stop();
         }
         for (_, target) in std::mem::take(&mut self.targets) {
-            if self.sick.is_some() {
+            if self.storage_failed() {
                 // Even closing a file waits for a server that is gone; the journal removes with a limit.
                 std::mem::forget(target);
                 continue;
@@ -271,20 +265,37 @@ impl Machine<'_> {
     fn on_storage<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
         let Some(health) = &self.health else { return Ok(work()) };
         health.during(work).map_err(|reason| {
-            self.sick = Some(reason.clone());
+            self.stop_for(StopCause::StorageFailed(reason.clone()));
             anyhow::Error::msg(reason)
         })
     }
 
-    /// Whatever a tool said of a step that failed: if the storage is sick, that is why, and the run
+    /// Ends the run after this step. What befell first is told, unless the storage failed since.
+    fn stop_for(&mut self, cause: StopCause) {
+        if self.stop.is_none() || matches!(cause, StopCause::StorageFailed(_)) {
+            self.stop = Some(cause);
+        }
+    }
+
+    /// Whether what reaches the targets' storage may never return.
+    fn storage_failed(&self) -> bool {
+        matches!(self.stop, Some(StopCause::StorageFailed(_)))
+    }
+
+    /// Whatever a tool said of a step that failed: where the storage failed, that is why, and the run
     /// ends.
-    fn blame<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
-        if let (Err(e), None) = (&done, &self.sick) {
-            match e.downcast_ref() {
+    fn find_stop_cause<T>(&mut self, done: anyhow::Result<T>) -> anyhow::Result<T> {
+        if let Err(e) = &done
+            && !self.storage_failed()
+        {
+            let cause = match e.downcast_ref() {
                 // A place without room for this cell has none for the others.
-                Some(place @ targets::Error::Place { .. }) => self.sick = Some(place.to_string()),
-                Some(exchanged @ targets::Error::Exchanged { .. }) => self.exchanged = Some(exchanged.to_string()),
-                _ => self.sick = self.health.as_ref().and_then(|health| health.look().err()),
+                Some(place @ targets::Error::Place { .. }) => Some(StopCause::StorageFailed(place.to_string())),
+                Some(replaced @ targets::Error::Exchanged { .. }) => Some(StopCause::ObjectReplaced(replaced.to_string())),
+                _ => self.health.as_ref().and_then(|health| health.look().err()).map(StopCause::StorageFailed),
+            };
+            if let Some(cause) = cause {
+                self.stop_for(cause);
             }
         }
         done
@@ -310,7 +321,7 @@ impl Machine<'_> {
 impl Rig for Machine<'_> {
     fn boot(&mut self, boot: u32) -> anyhow::Result<()> {
         let booted = self.boot_guests(boot);
-        self.blame(booted)
+        self.find_stop_cause(booted)
     }
 
     fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
@@ -321,14 +332,13 @@ impl Rig for Machine<'_> {
         if measured.is_err() {
             self.look_for_peer(cell);
         }
-        self.blame(measured)
+        self.find_stop_cause(measured)
     }
 
-    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<String>> {
+    fn precondition(&mut self, group: &[Cell]) -> anyhow::Result<Option<StopCause>> {
         let written = self.write_once_more(group);
-        match self.blame(written) {
-            Err(_) if self.sick.is_some() => Ok(self.sick.clone()),
-            Err(_) if self.exchanged.is_some() => Ok(self.exchanged.clone()),
+        match self.find_stop_cause(written) {
+            Err(_) if self.stop.is_some() => Ok(self.stop.clone()),
             other => other,
         }
     }
@@ -358,11 +368,7 @@ impl Rig for Machine<'_> {
         self.journal.is_closed()
     }
 
-    fn must_stop(&mut self) -> Option<String> {
-        let reasons = [&self.sick, &self.exchanged, &self.stuck, &self.lost];
-        if let Some(reason) = reasons.into_iter().flatten().next() {
-            return Some(reason.clone());
-        }
-        self.watcher.as_mut()?.must_stop()
+    fn must_stop(&mut self) -> Option<StopCause> {
+        self.stop.clone().or_else(|| self.watcher.as_mut()?.must_stop())
     }
 }

@@ -10,6 +10,7 @@ use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, Reader};
 
 use super::Machine;
+use crate::engine::stop::StopCause;
 use crate::guests::{Guest, NicSpec};
 use crate::nets::{self, Namespace, NetCtx, NetPath, Plug};
 use crate::nics;
@@ -172,34 +173,16 @@ pub(super) fn turn_to(guest: &dyn Node, rivals: &[Rival], actor: &Actor) -> nets
     meant.into_iter().try_for_each(|meant| nets::turn_to(guest, &meant.interface, &others))
 }
 
-/// Why the actors of a cell cannot work at once: a guest uses one device at a time on a network that all share.
-pub fn rivals(cell: &Cell) -> Option<String> {
-    let mut used: BTreeMap<(Side, String), Nic> = BTreeMap::new();
-    cell.with_neighbours().find_map(|actor| {
-        let Subject::Path { network, nic: Some(nic), .. } = actor.subject else { return None };
-        let side = actor.side.to_string();
-        let before = used.entry((actor.side, network.clone())).or_insert_with(|| nic.clone());
-        (is_shared(&network) && *before != nic).then(|| {
-            format!(
-                "{side} would work on {network} by {} and by {} at once, and a guest sends by one card there: name one, \
-                 or let another guest have the other (nth = 2)",
-                before.label(),
-                nic.label()
-            )
-        })
-    })
-}
-
 impl Machine<'_> {
     /// Looks whether the peer of a cell that failed is still there. Without it every cell over a path to it fails, which
     /// says nothing of any.
     pub(super) fn look_for_peer(&mut self, cell: &Cell) {
         let Some(peer) = self.peer.as_ref().filter(|_| cell.actors().any(nets::is_over_wire)) else { return };
         if let Err(e) = peer.node.clock_seconds() {
-            self.lost = Some(format!(
+            self.stop_for(StopCause::PeerLost(format!(
                 "the machine at the other end of the network wire does not answer: {e}; once it can be reached, --resume \
                  with the same --peer goes on"
-            ));
+            )));
         }
     }
 }
@@ -268,27 +251,6 @@ mod tests {
             most = most.max(devices.iter().filter(|device| device.network == "shared").count());
         }
         assert!(most >= 3, "a study has several guests on one bridge: {most}");
-    }
-
-    #[test]
-    fn a_guest_works_by_one_device_on_a_network_that_all_share() {
-        let actor = |network: &str, nth: u32, nic: &str, peer: &str| {
-            let subject = Subject::Path { network: network.into(), peer: peer.into(), nic: Some(Nic::new(nic)) };
-            Cell::of(Side { nth, ..Side::of("qemu") }, subject, "iperf3-tcp").lead
-        };
-        let told = |one: Actor, other: Actor| {
-            let mut cell = Cell::of(Side::native(), Subject::Machine, "openssl");
-            cell.beside = vec![one, other];
-            rivals(&cell)
-        };
-        let first = || actor("shared", 0, "virtio-net", "host");
-        assert_eq!(told(first(), actor("shared", 0, "virtio-net", "remote")), None);
-        assert_eq!(told(first(), actor("shared", 1, "e1000", "host")), None, "another guest");
-        assert_eq!(told(first(), actor("bridge", 0, "e1000", "host")), None, "a bridge of its own");
-        let said = told(first(), actor("shared", 0, "e1000", "host")).unwrap();
-        assert!(said.contains("by virtio-net and by e1000 at once") && said.contains("nth = 2"), "{said}");
-        // As whom another one sends to, too.
-        assert!(told(actor("shared", 0, "virtio-net", "neighbour"), actor("shared", 1, "e1000", "host")).is_some());
     }
 
     /// The others are taken down before the one that is meant comes up, once.

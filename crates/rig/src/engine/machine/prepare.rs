@@ -23,6 +23,7 @@ use crate::disks::targets::{self, Given, Prepared, TargetCtx};
 use crate::engine::afar::{Afar, Peer};
 use crate::engine::environment;
 use crate::engine::plan::Placed;
+use crate::engine::stop::StopCause;
 use crate::engine::store::Store;
 use crate::engine::watcher::Watcher;
 use crate::image::{Image, OwnKernel};
@@ -70,7 +71,7 @@ pub struct Parts<'a> {
 /// The run has to end before all targets are made: why.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct MustStop(pub String);
+pub struct MustStop(pub StopCause);
 
 impl<'a> Machine<'a> {
     /// Makes all that the cells need but the guests. What was made up to an error is in the
@@ -152,10 +153,7 @@ impl<'a> Machine<'a> {
             watcher: parts.watcher,
             health,
             modelled,
-            sick: None,
-            exchanged: None,
-            stuck: None,
-            lost: None,
+            stop: None,
             local,
             journal,
             progress,

@@ -13,6 +13,7 @@ use vmio_node::Journal;
 use super::Machine;
 use super::stage::Act;
 use crate::engine::measure::Impossible;
+use crate::engine::stop::StopCause;
 use crate::nets::Port;
 use crate::settings::{self, ByDefault, Error, Fit, Setting, Undos, Where};
 use crate::workloads::End;
@@ -52,7 +53,7 @@ impl Machine<'_> {
     /// Takes back what was put.
     pub(super) fn take_back(&mut self, put: Put) -> anyhow::Result<()> {
         // Where the storage is sick guests may hang, and all is taken back in its own way.
-        if put.undos.is_empty() || self.sick.is_some() {
+        if put.undos.is_empty() || self.storage_failed() {
             return Ok(());
         }
         let journal = Arc::clone(&self.journal);
@@ -60,7 +61,7 @@ impl Machine<'_> {
             let error = anyhow::Error::new(left.error).context("what was set for a cell cannot be set back");
             if left.on_host {
                 // Cells to come would run with what was set for this one.
-                self.stuck = Some(format!("{error:#}"));
+                self.stop_for(StopCause::SettingStuck(format!("{error:#}")));
             }
             error
         })

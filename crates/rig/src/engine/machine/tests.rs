@@ -208,10 +208,7 @@ impl Bed {
             watcher: None,
             health: None,
             modelled: None,
-            sick: None,
-            exchanged: None,
-            stuck: None,
-            lost: None,
+            stop: None,
             progress: &|_| {},
         }
     }

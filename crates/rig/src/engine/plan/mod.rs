@@ -1,6 +1,7 @@
 //! What a run will do, found out without changing anything: where, how long, how much is written,
 //! what is unmet. Printed before anything is measured; `--dry-run` stops here.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,8 +34,10 @@ mod rates;
 #[cfg(test)]
 mod tests;
 mod unmet;
+mod why_not;
 
 pub use self::rates::takes_device;
+pub use self::why_not::{LeftOut, WhyNot};
 
 /// What is wished of a run beside the study.
 #[derive(Debug, Clone, Default)]
@@ -84,7 +87,7 @@ pub struct Planned {
     /// The machine at the other end of the network `wire`.
     pub peer: Option<Peer>,
     /// Cells that cannot run here.
-    pub skipped: Vec<Skipped>,
+    pub left_out: Vec<LeftOut>,
     /// What it costs.
     pub cost: Plan,
     /// Whether the rates behind it were measured here before.
@@ -139,13 +142,13 @@ pub struct Held {
 
 impl Held {
     /// Looks at what there is.
-    fn of(study: &Study, skipped: &[Skipped], gentle: bool, local: &dyn Node) -> Self {
+    fn of(study: &Study, left_out: &[LeftOut], gentle: bool, local: &dyn Node) -> Self {
         let (cores, memory_bytes) = machine::qemu_share(study, gentle, local);
         let qemu = || match limits::forecast(local.reader(), &Share::of(cores, memory_bytes)) {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
-        let cells = study.cells_but(&Skipped::keys(skipped));
+        let cells = study.cells_but(&keys(left_out));
         Self {
             native: machine::natives_forecast(study, &cells, local.reader()),
             qemu: (!study.boots_nothing()).then(qemu),
@@ -182,7 +185,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let cost = reckon::estimate(&study, &traits, &rates);
     let emulated = study.arches().into_iter().find_map(guests::qemu::emulated);
     let accelerator = emulated.or_else(|| guests::qemu::known_accelerator(reader, &wishes.state_dir));
-    let skipped = unmet(&study, local, gentle, wishes, ground);
+    let left_out = unmet(&study, local, gentle, wishes, ground);
     if let Some(placed) = &mut placed {
         placed.needed_bytes = needed_bytes(&rates, wishes);
         placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
@@ -199,7 +202,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         }
     });
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
-    let held = Held::of(&study, &skipped, gentle, local);
+    let held = Held::of(&study, &left_out, gentle, local);
     let mut planned = Planned {
         study,
         told: wishes.told.clone(),
@@ -209,7 +212,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         afar: wishes.afar.clone(),
         afar_space,
         peer: wishes.peer.clone(),
-        skipped,
+        left_out,
         cost,
         rates_from,
         accelerator,
@@ -351,6 +354,10 @@ pub fn gib_for(bytes: u64) -> String {
     format!("{:.1}", (bytes as f64 / GIB as f64 * 10.0).ceil() / 10.0)
 }
 
+fn keys(left_out: &[LeftOut]) -> BTreeSet<String> {
+    left_out.iter().map(|left_out| left_out.cell.key()).collect()
+}
+
 impl Planned {
     /// A run with nothing to measure, or guests without anything to compare them with, is refused
     /// before it begins.
@@ -378,27 +385,34 @@ impl Planned {
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
         if self.measures_nothing() {
-            let why = self.skipped.first().map_or("", |s| s.reason.as_str());
             // The plan has said it whole.
-            let (why, help) = match unmet::since_gentle(why) {
-                Some(why) => (why, "--no-gentle measures it at full speed and spares no other guest"),
-                None => (why, "`vmio doctor` lists what this host has and lacks"),
+            let (why, help) = match self.left_out.first().map(|left_out| &left_out.why) {
+                Some(WhyNot::Gentle { unfit }) => {
+                    (unfit.clone(), "--no-gentle measures it at full speed and spares no other guest")
+                }
+                why => (
+                    why.map(ToString::to_string).unwrap_or_default(),
+                    "`vmio doctor` lists what this host has and lacks",
+                ),
             };
             let what = format!("nothing can be measured here: {why}");
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
-        let skipped = Skipped::keys(&self.skipped);
-        let mut cells = self.study.cells();
-        cells.retain(|cell| !skipped.contains(&cell.key()));
+        let cells = self.study.cells_but(&keys(&self.left_out));
         match machine::too_many_paths(&cells) {
             Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
             None => Ok(()),
         }
     }
 
+    /// The cells that cannot run, as a result has them.
+    pub fn skipped(&self) -> Vec<Skipped> {
+        self.left_out.iter().map(Skipped::from).collect()
+    }
+
     /// Whether no cell can run, or of a study that compares none together with what it is compared with.
     pub fn measures_nothing(&self) -> bool {
-        let skipped = Skipped::keys(&self.skipped);
+        let skipped = keys(&self.left_out);
         let baseline = |c: &Cell| self.study.baseline.of(c).is_none_or(|base| !skipped.contains(&base.key()));
         let can_run = |c: &Cell| !skipped.contains(&c.key()) && baseline(c);
         let cells = self.study.cells();

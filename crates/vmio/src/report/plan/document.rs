@@ -60,7 +60,7 @@ pub struct Document<'a> {
     /// Guests that run here beside vmio's own.
     pub(super) other_guests: Vec<String>,
     /// Cells that cannot run here.
-    pub(super) skipped: &'a [Skipped],
+    pub(super) skipped: Vec<Skipped>,
 }
 
 /// A device whose data would be lost.

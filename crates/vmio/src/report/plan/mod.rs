@@ -2,14 +2,14 @@
 
 mod document;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 use vmio_rig::disks::targets::Identity;
-use vmio_rig::engine::plan::{Placed, Planned, gib_for, takes_device};
+use vmio_rig::engine::plan::{LeftOut, Placed, Planned, gib_for, takes_device};
 use vmio_rig::gentle::instance::Unseen;
 
 use super::{versus, view};
@@ -239,24 +239,16 @@ pub fn text(plan: &Planned) -> String {
             "every file, volume, device, {namespace}process and control group that it makes; nothing else is changed"
         ),
     );
-    let mut told = BTreeSet::new();
-    for s in &plan.skipped {
-        if told.insert(s.reason.as_str()) {
-            let same = plan.skipped.iter().filter(|o| o.reason == s.reason).count();
-            row(
-                "not run",
-                format!(
-                    "{same} of {} cells ({}{}): {}",
-                    cells.len(),
-                    s.cell.key(),
-                    if same > 1 { ", …" } else { "" },
-                    s.reason
-                ),
-            );
+    for (at, left_out) in plan.left_out.iter().enumerate() {
+        let LeftOut { cell, why } = left_out;
+        if plan.left_out[..at].iter().all(|earlier| earlier.why != *why) {
+            let same = plan.left_out.iter().filter(|other| other.why == *why).count();
+            let more = if same > 1 { ", …" } else { "" };
+            row("not run", format!("{same} of {} cells ({}{more}): {why}", cells.len(), cell.key()));
         }
     }
     let left: Vec<String> =
-        cells.iter().filter(|cell| !plan.skipped.iter().any(|s| s.cell == **cell)).map(Cell::key).collect();
+        cells.iter().filter(|cell| !plan.left_out.iter().any(|l| l.cell == **cell)).map(Cell::key).collect();
     if let Some(first) = left.first().filter(|_| nothing) {
         let more = if left.len() > 1 { ", …" } else { "" };
         let why = "nothing is left to compare them with";
@@ -433,6 +425,6 @@ pub fn json(plan: &Planned) -> Document<'_> {
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
         held: &plan.held,
         other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
-        skipped: &plan.skipped,
+        skipped: plan.skipped(),
     }
 }

@@ -62,7 +62,7 @@ fn what_cannot_be_set_back_on_the_host_ends_the_run() {
     assert!(said.contains("what was set for a cell cannot be set back: it sticks"), "{said}");
     let told = bed.told();
     assert_eq!(told[5..], ["undo c=3 for abc", "undo b=stuck for abc", "undo a=1 for abc"], "the others are: {told:?}");
-    assert_eq!(machine.must_stop(), Some(said));
+    assert_eq!(machine.must_stop(), Some(StopCause::SettingStuck(said)));
 }
 
 #[test]
@@ -98,8 +98,8 @@ fn nothing_is_set_back_by_way_of_sick_storage() {
     let bed = Bed::new();
     let mut machine = bed.machine();
     let act = bed.act(&mut machine, "a", 0, 1, How::Well);
-    machine.sick = Some("the pool is full".into());
+    machine.stop = Some(StopCause::StorageFailed("the pool is full".into()));
     run(&mut machine, vec![act], &[(bed.set("a"), "1")]).unwrap();
     assert_eq!(bed.told(), ["set a=1 for a", "a begins", "a ends"]);
-    assert_eq!(machine.must_stop().as_deref(), Some("the pool is full"));
+    assert_eq!(machine.must_stop(), Some(StopCause::StorageFailed("the pool is full".into())));
 }

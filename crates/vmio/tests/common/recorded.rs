@@ -1,8 +1,10 @@
-//! What an older vmio measured and said: `fixtures/runs/` (README.md there).
+//! Runs that were measured once and kept: `fixtures/runs/` (README.md there).
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use vmio::store::{Import, Imported, Store, StoreError};
 
 /// A file of `fixtures/runs/`, unpacked.
 pub fn bytes(name: &str) -> Vec<u8> {
@@ -24,9 +26,10 @@ pub fn file(name: &str, dir: &Path) -> PathBuf {
     path
 }
 
-/// A store of format 1 as an older vmio made it, as this directory's own.
-pub fn store(dir: &Path) -> PathBuf {
-    let path = dir.join("vmio.db");
-    std::fs::rename(file("format-1.db", dir), &path).unwrap();
-    path
+/// Imports exports together; what became of each.
+pub fn import(store: &Store, files: &[&Path]) -> Result<Vec<Imported>, StoreError> {
+    let mut import = Import::default();
+    let all = files.iter().map(|file| import.take(store, file)).collect::<Result<_, _>>()?;
+    import.finish(store)?;
+    Ok(all)
 }

@@ -1,0 +1,90 @@
+//! Why a cell that the study names does not run here.
+
+use vmio_model::cell::{Cell, Millis};
+use vmio_model::result::Skipped;
+
+use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
+use crate::guests::NO_MACHINE;
+use crate::nets::NO_PEER;
+
+/// A cell that is left out of a run before it begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The cell.
+    pub cell: Cell,
+    /// Why.
+    pub why: WhyNot,
+}
+
+impl From<&LeftOut> for Skipped {
+    fn from(left_out: &LeftOut) -> Skipped {
+        Skipped { cell: left_out.cell.clone(), reason: left_out.why.to_string() }
+    }
+}
+
+/// The kinds of reasons; what they say names what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum WhyNot {
+    #[error("{name}: {found}; {fix}")]
+    Requirement { name: &'static str, found: String, fix: &'static str },
+    #[error("on {address}: {why}")]
+    OnOtherMachine { address: String, why: Box<WhyNot> },
+    /// It runs with `--no-gentle`.
+    #[error("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)")]
+    Gentle { unfit: String },
+    /// What an entry of an extension point says of itself.
+    #[error("{0}")]
+    Entry(String),
+
+    #[error("{NO_MACHINE}")]
+    NoMachine,
+    #[error("{DEVICE} is one of its own that you name twice, --device /dev/sdX --device /dev/sdX: all data on it is lost")]
+    DeviceOnOtherMachine,
+    #[error("{target} is nothing that vmio makes on another machine: use {PREALLOCATED} or {DEVICE}")]
+    TargetOnOtherMachine { target: String },
+    #[error("{workload} goes through the page cache, and the memory of another machine is not held")]
+    PageCacheOfOtherMachine { workload: String },
+    #[error("paths begin on this host: use the side native")]
+    PathFromOtherMachine,
+    #[error("another machine is measured as it is: leave its shape out")]
+    ShapeOfOtherMachine,
+    #[error("vmio sets nothing on another machine: leave the settings out")]
+    SettingOnOtherMachine,
+    #[error("targets are made on {address}, where only the side ssh works")]
+    TargetsElsewhere { address: String },
+
+    #[error("{NO_PEER}")]
+    NoPeer,
+    #[error("only the host itself works over the network wire: use the side native")]
+    WireOfHostAlone,
+    #[error("there is no network {0}")]
+    NoNetwork(String),
+    #[error("{network} has no end {peer}: it has {}", .peers.join(", "))]
+    NoEnd { network: String, peer: String, peers: Vec<&'static str> },
+    #[error("no guest can be plugged into {network}: use {}", .others.join(" or "))]
+    NoGuests { network: String, others: Vec<&'static str> },
+    #[error("there is no network device {0}")]
+    NoCard(String),
+    #[error(
+        "{side} would work on {network} by {} and by {} at once, and a guest sends by one card there: \
+         name one, or let another guest have the other (nth = 2)", cards[0], cards[1]
+    )]
+    TwoCards { side: String, network: String, cards: [String; 2] },
+    #[error("a guest of {vcpus} vcpus has no use for {queues} queues: give it as many vcpus, or less queues")]
+    Queues { vcpus: u32, queues: u32 },
+    #[error(
+        "a guest with a network device lies in a namespace of vmio's own, from where QEMU reaches no Ceph: measure \
+         networks in a study of their own"
+    )]
+    NetworkOnCeph,
+
+    #[error("{workload} works for whole multiples of {tick}, and {time} are asked for: give it those")]
+    Tick { workload: String, tick: Millis, time: Millis },
+    #[error("there is no setting {0}")]
+    NoSetting(String),
+    #[error("{name}: {why}")]
+    Setting { name: String, why: String },
+    #[error("two actors work on the target {target} at once, and one of them writes to it")]
+    WritesToOthersTarget { target: String },
+}

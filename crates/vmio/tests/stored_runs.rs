@@ -1,0 +1,141 @@
+//! What was measured once is concluded today as well: the exports of three studies are imported, and what is said of
+//! them is compared, byte by byte, with what was said when they were kept (fixtures/runs/README.md).
+#![allow(clippy::unwrap_used)]
+
+use crate::help::bed;
+use crate::help::recorded;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bed::Bed;
+use serde_json::{Value, json};
+use vmio::store::{Imported, Store};
+use vmio::studies;
+use vmio_model::result::{BANDWIDTH, IOPS, Run};
+use vmio_model::summary::explain::Differs;
+
+/// The runs, in the order of their numbers.
+const RUNS: [&str; 3] = ["quick", "shafer2010-storage", "async-reads"];
+
+/// A state directory in whose store the runs are, taken over by the program.
+fn imported() -> Bed {
+    let bed = Bed::new();
+    for (n, name) in RUNS.iter().enumerate() {
+        let path = recorded::file(&format!("{name}.json"), &bed.state());
+        let said = bed.vmio(&["runs", "import", path.to_str().unwrap()]).with(0);
+        assert!(said.err.contains(&format!("imported as run {}:", n + 1)), "{}", said.err);
+        std::fs::remove_file(path).unwrap();
+    }
+    bed
+}
+
+/// Where two texts part.
+#[track_caller]
+fn same(what: &str, then: &str, now: &str) {
+    let parts = then.lines().zip(now.lines()).enumerate().find(|(_, (then, now))| then != now);
+    if let Some((at, (then, now))) = parts {
+        panic!("{what}, line {}:\nwas {then}\nis  {now}", at + 1);
+    }
+    assert_eq!(then.lines().count(), now.lines().count(), "{what}");
+}
+
+#[test]
+fn summaries_findings_and_comparisons_are_what_they_were() {
+    let bed = imported();
+    for (n, name) in RUNS.iter().enumerate() {
+        let id = (n + 1).to_string();
+        let now = bed.vmio(&["runs", "show", &id, "--json"]).with(0).out;
+        same(name, &String::from_utf8(recorded::bytes(&format!("{name}.show.json"))).unwrap(), &now);
+
+        let now: Value = serde_json::from_str(&now).unwrap();
+        let itself: Value = serde_json::from_str(&bed.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();
+        assert_eq!(
+            (&itself["differences"], &itself["only_a"], &itself["only_b"]),
+            (&json!([]), &json!([]), &json!([]))
+        );
+        let cells = itself["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), now["cells"].as_array().unwrap().len(), "{name}");
+        for cell in cells {
+            assert_eq!(cell["figure_ratio"]["value"], 1.0, "{cell}");
+            assert_eq!(cell["verdict"], "no difference shown", "{cell}");
+        }
+    }
+    let now = bed.vmio(&["study", "compare", "shafer2010-storage", "paper", "--json"]).with(0).out;
+    same("compare", &String::from_utf8(recorded::bytes("compare-paper.json")).unwrap(), &now);
+    bed.is_clean();
+}
+
+/// The links of a chain are of the same rounds, so that they multiply up to the share in these: geometric means taken
+/// here from the samples alone. This study had no job in the guest, so what is left of each chain is one link.
+#[test]
+fn the_chains_of_a_run_multiply_up_to_its_shares() {
+    let bed = imported();
+    let run = Store::open_existing(&bed.state().join("vmio.db")).unwrap().load_whole(2).unwrap();
+    let summary = vmio_model::summary::summarise(&run);
+    assert_eq!(summary.explained.len(), 15);
+    let figures = |key: &str| -> BTreeMap<u32, f64> {
+        let of = run.samples.iter().filter(|s| s.cell.key() == key);
+        of.map(|s| (s.round, s.result.figure(BANDWIDTH).unwrap())).collect()
+    };
+    for e in &summary.explained {
+        assert!(e.is_whole() && e.guest.is_none(), "{}", e.key);
+        assert_eq!(e.links.last().unwrap().differs, Differs::Rest);
+        let cells: Vec<&String> = std::iter::once(&e.links[0].from).chain(e.links.iter().map(|l| &l.to)).collect();
+        assert_eq!((cells[0], cells[cells.len() - 1]), (&e.cell.natively().key(), &e.key));
+        let all: Vec<BTreeMap<u32, f64>> = cells.iter().map(|key| figures(key)).collect();
+        let rounds: Vec<u32> =
+            all[0].keys().copied().filter(|round| all.iter().all(|of| of.contains_key(round))).collect();
+        assert_eq!(rounds.len() as u32, e.rounds(), "{}", e.key);
+        let (native, guest) = (&all[0], &all[all.len() - 1]);
+        let logs = rounds.iter().map(|round| (guest[round] / native[round]).ln()).sum::<f64>() / rounds.len() as f64;
+        let product: f64 = e.links.iter().map(|l| l.ratio.unwrap().value).product();
+        assert!((product / logs.exp() - 1.0).abs() < 1e-9, "{}: {product} {}", e.key, logs.exp());
+        assert!((product / e.share_ratio.unwrap().value - 1.0).abs() < 1e-9, "{}", e.key);
+    }
+}
+
+/// Nothing is lost on the way in, and what is exported again is taken as the same.
+#[test]
+fn an_export_is_taken_whole_and_exported_as_it_was() {
+    let bed = imported();
+    let store = Store::open_existing(&bed.state().join("vmio.db")).unwrap();
+    for (n, name) in RUNS.iter().enumerate() {
+        let id = n as i64 + 1;
+        let again = bed.vmio(&["runs", "export", &id.to_string()]).with(0).out;
+        same(name, &String::from_utf8(recorded::bytes(&format!("{name}.json"))).unwrap(), &again);
+        // The stored study can be taken up again, and has the cells that it had.
+        let run = store.load_whole(id).unwrap();
+        let study = studies::parse(name, &run.study.to_toml()).unwrap();
+        let named: BTreeSet<String> = study.cells().iter().map(|cell| cell.key()).collect();
+        let ran: BTreeSet<String> = run.samples.iter().map(|s| s.cell.key()).collect();
+        assert!(named.is_subset(&ran) && ran.len() >= 18, "{name}: {:?}", named.difference(&ran));
+
+        let path = bed.state().join("again.json");
+        std::fs::write(&path, again).unwrap();
+        assert_eq!(recorded::import(&store, &[&path]).unwrap(), [Imported::Known(id)]);
+        let other = Bed::new();
+        let there = Store::open(&other.state().join("vmio.db")).unwrap();
+        assert_eq!(recorded::import(&there, &[&path]).unwrap(), [Imported::New(1)]);
+        assert_eq!(Run { id, ..there.load_whole(1).unwrap() }, run, "{name}");
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// By what a workload is judged was its own word, whatever its requests are like.
+#[test]
+fn a_workload_is_judged_by_the_figure_that_it_was_judged_by() {
+    let bed = Bed::new();
+    let mut export = recorded::json("quick.json");
+    let other = |figure: &Value| if figure == IOPS { BANDWIDTH } else { IOPS };
+    for workload in export["workloads"].as_array_mut().unwrap() {
+        workload["judged_by"] = json!(other(&workload["judged_by"]));
+    }
+    let path = bed.state().join("turned.json");
+    std::fs::write(&path, export.to_string()).unwrap();
+    let store = Store::open(&bed.state().join("vmio.db")).unwrap();
+    assert_eq!(recorded::import(&store, &[&path]).unwrap(), [Imported::New(1)]);
+    let summary = vmio_model::summary::summarise(&store.load(1).unwrap());
+    for (then, now) in recorded::json("quick.show.json")["cells"].as_array().unwrap().iter().zip(&summary.cells) {
+        assert_eq!(now.figure, other(&then["figure"]), "{}", now.key);
+    }
+}
