@@ -9,6 +9,7 @@ mod names;
 mod place;
 mod rate_limit;
 mod setting;
+mod source;
 mod subject;
 
 use std::collections::BTreeSet;
@@ -23,13 +24,12 @@ use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};
 
 pub use fact::{Blank, Fact, Sourced, Sources};
-pub use guest::{
-    DeletedFile, Details, Disk, Guest, HostCpu, KVM_TRIED, Nic, Overridden, PlacedThread, Processors, Unread,
-};
+pub use guest::{DeletedFile, Details, Disk, Guest, HostCpu, Nic, Overridden, PlacedThread, Processors, Unread};
 pub use names::{called, tell_apart};
 pub use place::Place;
 pub use rate_limit::RateLimit;
 pub use setting::Setting;
+pub use source::{CommandLineOption, Source};
 pub use subject::{DeviceId, DeviceKind, GuestId, Subject};
 
 /// Where a fact comes from.

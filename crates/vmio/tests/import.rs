@@ -30,7 +30,10 @@ fn made() -> Value {
     for sample in samples {
         sample["result"]["raw"] = json!({"jobs": [1, 2.5, null]});
         if sample["cell"]["workload"] == "seq-read" {
-            let lead: Value = ["side", "subject", "workload"].iter().map(|key| (key.to_string(), sample["cell"][key].clone())).collect();
+            let lead: Value = ["side", "subject", "workload"]
+                .iter()
+                .map(|key| (key.to_string(), sample["cell"][key].clone()))
+                .collect();
             sample["cell"]["beside"] = json!([lead]);
             sample["beside"] = json!([sample["result"]]);
         }
@@ -99,11 +102,7 @@ fn what_is_no_export_is_refused_in_words() {
         ("an object", b"{}".to_vec(), "it has no `schema_version`"),
         ("two", b"{\"metric\": 1}\n{\"metric\": 2}".to_vec(), ":2:1: no export of a run"),
         ("cut", text(&made)[..5000].to_vec(), "EOF while parsing"),
-        (
-            "newer",
-            with(&made, "/schema_version", json!("2.1")),
-            "its schema version is 2.1, this vmio knows up to 2.0",
-        ),
+        ("newer", with(&made, "/schema_version", json!("2.1")), "its schema version is 2.1, this vmio knows up to 2.0"),
         ("much newer", with(&made, "/schema_version", json!("3.0")), "knows up to 2.0"),
         ("odd", with(&made, "/schema_version", json!("0.9")), "there is no schema version \"0.9\""),
         ("older", with(&made, "/schema_version", json!("1.0")), "there is no schema version \"1.0\""),

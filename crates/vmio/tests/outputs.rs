@@ -138,7 +138,11 @@ fn a_full_state_disk_is_named_with_what_to_do() {
     }
     assert!(said.contains("ended with 0") && out.lines().count() == 3, "{out}{said}");
     let other = from.path().join("run.json");
-    fs::write(&other, export(&Store::open_reading(&from.path().join("vmio.db")).unwrap().load_whole(1).unwrap(), Format::Json)).unwrap();
+    fs::write(
+        &other,
+        export(&Store::open_reading(&from.path().join("vmio.db")).unwrap().load_whole(1).unwrap(), Format::Json),
+    )
+    .unwrap();
     let shown = dir.path().display();
     let (_, said) = full("4m", &["runs", "import", other.to_str().unwrap(), "--state", &format!("{shown}/new")]);
     assert!(said.contains(&format!("the disk of {shown}/new is full")), "{said}");

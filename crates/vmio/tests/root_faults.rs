@@ -331,8 +331,7 @@ fn a_store_of_another_user_is_refused_and_left_as_it_is() {
     tool("chown", &["-R", "65534:65534", theirs.to_str().unwrap()]);
     let before = tool("ls", &["-lAn", "--time-style=full-iso", theirs.to_str().unwrap()]);
     for verb in [&["runs", "list"][..], &["tax", "--quick", "--yes"]] {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_vmio")).args(verb).arg("--state").arg(&theirs).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_vmio")).args(verb).arg("--state").arg(&theirs).output().unwrap();
         let said = unfolded(&String::from_utf8(output.stderr).unwrap());
         assert_eq!(output.status.code(), Some(3), "{said}");
         assert!(said.contains("belongs to user 65534"), "{said}");

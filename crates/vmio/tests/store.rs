@@ -265,8 +265,7 @@ fn sigkill_loses_nothing_acknowledged() {
 /// The real thing: a tmpfs of one MiB, which an unprivileged user too can have in a namespace.
 #[test]
 fn a_full_disk_is_named() {
-    let script =
-        "mount -t tmpfs -o size=1m,mode=700 none \"$1\" && exec \"$0\" --exact store::child_adds_samples --ignored --nocapture";
+    let script = "mount -t tmpfs -o size=1m,mode=700 none \"$1\" && exec \"$0\" --exact store::child_adds_samples --ignored --nocapture";
     let dir = tempfile::tempdir().unwrap();
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])

@@ -48,7 +48,8 @@ fn summaries_findings_and_comparisons_are_what_they_were() {
         same(name, &String::from_utf8(recorded::bytes(&format!("{name}.show.json"))).unwrap(), &now);
 
         let now: Value = serde_json::from_str(&now).unwrap();
-        let itself: Value = serde_json::from_str(&bed.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();
+        let itself: Value =
+            serde_json::from_str(&bed.vmio(&["runs", "compare", &id, &id, "--json"]).with(0).out).unwrap();
         assert_eq!(
             (&itself["differences"], &itself["only_a"], &itself["only_b"]),
             (&json!([]), &json!([]), &json!([]))

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Provenance, Unread};
+use vmio_model::facts::{CommandLineOption, Provenance, Source, Unread};
 use vmio_node::linux::mounts::{self, Mount, NetworkMount};
 use vmio_node::linux::net::{self, Interfaces};
 use vmio_node::linux::process;
@@ -14,7 +14,7 @@ use crate::look::Look;
 use crate::qemu::options::CommandLine;
 
 /// What is said of a setting that QEMU was not given.
-pub const DEFAULT: &str = "QEMU's default, not on the command line";
+pub const DEFAULT: Source = Source::QemuDefault;
 
 /// A process that runs a guest.
 pub struct Process<'a> {
@@ -57,8 +57,13 @@ impl<'a> Process<'a> {
     }
 
     /// An option of the command line as a source.
-    pub fn option(&self, name: &str) -> String {
-        format!("/proc/{}/cmdline, -{name}", self.pid)
+    pub fn option(&self, name: &str) -> Source {
+        CommandLineOption::new(self.pid, name).into()
+    }
+
+    /// An option by what stands at its head or by keys of it.
+    pub fn option_by(&self, name: &str, kind: Option<&'static str>, keys: Option<&'static str>) -> Source {
+        CommandLineOption { kind, keys, ..CommandLineOption::new(self.pid, name) }.into()
     }
 
     /// Whether it still runs.

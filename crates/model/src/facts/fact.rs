@@ -8,7 +8,7 @@ use std::ops::Deref;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Provenance, Subject};
+use super::{Provenance, Source, Subject};
 
 /// Where settings were read, by their names, as JSON shows it: `driver` -> `/proc/812/cmdline, -device`.
 pub type Sources = BTreeMap<String, String>;
@@ -18,12 +18,12 @@ pub type Sources = BTreeMap<String, String>;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fact<T> {
     value: T,
-    source: Option<String>,
+    source: Option<Source>,
 }
 
 impl<T> Fact<T> {
     /// A value that was read there.
-    pub fn read(value: T, source: impl Into<String>) -> Self {
+    pub fn read(value: T, source: impl Into<Source>) -> Self {
         Self { value, source: Some(source.into()) }
     }
 
@@ -38,13 +38,13 @@ impl<T> Fact<T> {
     }
 
     /// Where it was read; `None`: where its device was read in the first place.
-    pub fn source(&self) -> Option<&str> {
-        self.source.as_deref()
+    pub fn source(&self) -> Option<&Source> {
+        self.source.as_ref()
     }
 
     /// Where it was read, by what its device says of itself where it says nothing.
     pub fn source_or(&self, device: &Provenance) -> String {
-        self.source.clone().unwrap_or_else(|| device.place())
+        self.source.as_ref().map_or_else(|| device.place(), Source::to_string)
     }
 }
 
@@ -57,7 +57,8 @@ impl<T: Blank> Fact<T> {
     /// Takes what another reader knows where nothing is known; `device` is where that one read the device.
     pub(super) fn fill(&mut self, other: Self, device: &Provenance) {
         if self.is_blank() && !other.is_blank() {
-            *self = Fact { source: Some(other.source_or(device)), value: other.value };
+            let source = other.source.unwrap_or_else(|| device.place().into());
+            *self = Fact { source: Some(source), value: other.value };
         }
     }
 }
@@ -149,12 +150,12 @@ impl<K, V> Blank for BTreeMap<K, V> {
 /// What may hold facts, and tells their sources.
 pub trait Sourced {
     /// Adds the sources of what bears this name.
-    fn sources(&self, _name: &'static str, _all: &mut Sources) {}
+    fn add_sources(&self, _name: &'static str, _all: &mut BTreeMap<&'static str, Source>) {}
 }
 
 impl<T> Sourced for Fact<T> {
-    fn sources(&self, name: &'static str, all: &mut Sources) {
-        all.extend(self.source.clone().map(|source| (name.to_owned(), source)));
+    fn add_sources(&self, name: &'static str, all: &mut BTreeMap<&'static str, Source>) {
+        all.extend(self.source.clone().map(|source| (name, source)));
     }
 }
 
@@ -175,8 +176,12 @@ macro_rules! facts {
         }
 
         impl $crate::facts::fact::Sourced for $name {
-            fn sources(&self, _name: &'static str, all: &mut $crate::facts::Sources) {
-                $(self.$field.sources(stringify!($field), all);)*
+            fn add_sources(
+                &self,
+                _name: &'static str,
+                all: &mut ::std::collections::BTreeMap<&'static str, $crate::facts::Source>,
+            ) {
+                $(self.$field.add_sources(stringify!($field), all);)*
             }
         }
     };
@@ -195,10 +200,15 @@ macro_rules! device {
 
         impl $name {
             /// Where each setting was read; what is not listed comes from `from`.
-            pub fn read(&self) -> $crate::facts::Sources {
-                let mut all = $crate::facts::Sources::new();
-                $crate::facts::fact::Sourced::sources(self, "", &mut all);
+            pub fn sources(&self) -> ::std::collections::BTreeMap<&'static str, $crate::facts::Source> {
+                let mut all = ::std::collections::BTreeMap::new();
+                $crate::facts::fact::Sourced::add_sources(self, "", &mut all);
                 all
+            }
+
+            /// The same as it is shown.
+            pub fn read(&self) -> $crate::facts::Sources {
+                self.sources().into_iter().map(|(name, source)| (name.to_owned(), source.to_string())).collect()
             }
         }
 
@@ -249,14 +259,14 @@ mod tests {
         let device = Provenance::Transcript { name: "b".into() };
         let mut own: Fact<Option<u32>> = Fact::default();
         own.fill(Fact::read(Some(4), "a file"), &device);
-        assert_eq!((*own, own.source()), (Some(4), Some("a file")));
+        assert_eq!((*own, own.source()), (Some(4), Some(&"a file".into())));
         own.fill(Fact::read(Some(5), "another"), &device);
-        assert_eq!((*own, own.source()), (Some(4), Some("a file")));
+        assert_eq!((*own, own.source()), (Some(4), Some(&"a file".into())));
         own = Fact::default();
         own.fill(Some(6).into(), &device);
-        assert_eq!((*own, own.source()), (Some(6), Some("transcript b")));
+        assert_eq!((*own, own.source()), (Some(6), Some(&"transcript b".into())));
         let mut list: Fact<Vec<&str>> = Vec::new().into();
         list.fill(vec!["gso"].into(), &device);
-        assert_eq!((list.len(), list.source()), (1, Some("transcript b")));
+        assert_eq!((list.len(), list.source()), (1, Some(&"transcript b".into())));
     }
 }

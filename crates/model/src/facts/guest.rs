@@ -212,9 +212,6 @@ device! {
     }
 }
 
-/// Where [`Processors::kvm_here`] comes from when a guest was booted to try it.
-pub const KVM_TRIED: &str = "a test boot, see `vmio doctor`";
-
 device! {
     /// A guest's processors and memory, and where on the host they may be.
     #[derive(Debug, Clone, PartialEq)]

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(own.disks.len(), 2);
         let disk = &own.disks[0];
         assert_eq!((disk.cache.as_deref(), disk.aio.as_deref()), (Some("none"), Some("native")));
-        assert_eq!((disk.aio.source(), disk.cache.source()), (Some("QMP"), None));
+        assert_eq!((disk.aio.source(), disk.cache.source()), (Some(&"QMP".into()), None));
         assert_eq!(disk.details.overridden, []);
     }
 

@@ -4,7 +4,7 @@
 use super::change::{Names, Takes, shell};
 use super::live::seen;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
-use crate::facts::Processors;
+use crate::facts::{Processors, Source};
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-quota",
@@ -47,7 +47,10 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
 
 /// What is written to the file that the quota was read from.
 fn unlimited(p: &Processors) -> String {
-    let file = p.quota_cpus.source().filter(|file| file.starts_with('/'));
+    let file = match p.quota_cpus.source() {
+        Some(Source::File(file)) => Some(file.as_str()),
+        _ => None,
+    };
     match file {
         Some(file) if file.ends_with("/cpu.cfs_quota_us") => format!("echo -1 > {}", shell(file)),
         Some(file) => format!("echo max > {}", shell(file)),

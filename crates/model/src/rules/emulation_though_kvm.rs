@@ -5,7 +5,7 @@
 use super::change::{Names, Takes};
 use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
-use crate::facts::{KVM_TRIED, Processors};
+use crate::facts::{Processors, Source};
 use crate::result::Accel;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,7 +28,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
     let told = match here {
         true => "This host has /dev/kvm; whether KVM works was not tested.",
-        false if p.kvm_here.source() == Some(KVM_TRIED) => {
+        false if p.kvm_here.source() == Some(&Source::TestBoot) => {
             "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
         }
         false => {
@@ -87,7 +87,7 @@ mod tests {
             let facts = of_processors(Processors { accel: Some(Accel::Tcg).into(), kvm_here, ..live_processors() });
             RULE.check(&facts).remove(0).cause
         };
-        let (missing, tried) = (cause(Some(false).into()), cause(Fact::read(Some(false), KVM_TRIED)));
+        let (missing, tried) = (cause(Some(false).into()), cause(Fact::read(Some(false), Source::TestBoot)));
         assert!(missing.contains("firmware") && !tried.contains("firmware"), "{tried}");
         assert!(tried.contains("did not run: see `vmio doctor`"), "{tried}");
     }

@@ -154,7 +154,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Details, Fact};
+    use crate::facts::{CommandLineOption, Details, Fact, Source};
     use crate::testing::live_disk;
 
     #[test]
@@ -174,15 +174,16 @@ mod tests {
 
     #[test]
     fn a_guest_that_is_thrown_away_is_not_made_to_keep_its_writes_by_the_way() {
-        let by_option = |option: &str| Disk {
-            cache: Fact::read(Some("unsafe".into()), format!("/proc/812/cmdline, {option}")),
+        let read = |from: Source| Disk {
+            cache: Fact::read(Some("unsafe".into()), from),
             aio: "native".into(),
             iothread: Some(false).into(),
             ..live_disk(Details { format: "raw".into(), ..Details::default() })
         };
-        let mut by_monitor = by_option("query-block");
+        let by_option = |name: &str, keys| read(CommandLineOption { keys, ..CommandLineOption::new(812, name) }.into());
+        let mut by_monitor = read("QMP, query-block".into());
         by_monitor.place.source = "/var/tmp/vl.LZJGZ3".into();
-        for disk in [by_option("-snapshot"), by_option("-drive, snapshot=on"), by_monitor] {
+        for disk in [by_option("snapshot", None), by_option("drive", Some("snapshot=on")), by_monitor] {
             let facts = Facts { disks: vec![disk], ..Facts::default() };
             let found = crate::rules::findings(&facts);
             let ids: Vec<&str> = found.iter().map(|f| &*f.rule).collect();

@@ -1,4 +1,4 @@
-//! What is said of the old form, and of slips in the new one.
+//! What is said of slips.
 
 use vmio_model::study::Study;
 
@@ -18,50 +18,13 @@ fn one(head: &str, cells: &str) -> String {
     all[0].clone()
 }
 
-#[test]
-fn every_key_of_the_old_form_is_named_with_its_new_spelling() {
-    let old = r#"[[matrix]]
-targets = ["device"]
-guests = ["native", "qemu"]
-drivers = ["virtio-blk"]
-caches = ["none", "directsync"]
-aios = ["native"]
-iothreads = [false, true]
-options = [{}, { queues = 4 }]
-workloads = ["seq-write"]
-"#;
-    assert_eq!(
-        problems(&(disks() + old)),
-        [
-            r#"bad.toml:17: matrix.targets: is written `disks.targets = ["device"]` now"#,
-            r#"bad.toml:18: matrix.guests: is written `sides = ["native", "qemu"]` now"#,
-            r#"bad.toml:19: matrix.drivers: is written `disks.drivers = ["virtio-blk"]` now"#,
-            r#"bad.toml:20: matrix.caches: is written `disks.caches = ["none", "directsync"]` now"#,
-            r#"bad.toml:21: matrix.aios: is written `disks.aios = ["native"]` now"#,
-            r#"bad.toml:22: matrix.iothreads: is written `disks.iothreads = [false, true]` now"#,
-            r#"bad.toml:23: matrix.options: is written `disks.options = [{}, { queues = 4 }]` now"#,
-        ]
-    );
-    // What is long, or a section of its own, is named by its key alone.
-    let long = "[[matrix]]\nguests = [\n  \"native\",\n]\ntargets = [\"device\"]\nworkloads = [\"seq-write\"]\n\
-                [[matrix.options]]\nqueues = 2\n";
-    assert_eq!(
-        problems(&(disks() + long)),
-        [
-            "bad.toml:17: matrix.guests: is written `sides` now",
-            "bad.toml:20: matrix.targets: is written `disks.targets = [\"device\"]` now",
-            "bad.toml:22: matrix.options: is written `disks.options` now",
-        ]
-    );
-}
-
-/// One look finds what is wrong under the old keys, too, and in every other block.
+/// One look finds what is wrong in every block.
 #[test]
 fn all_problems_of_a_file_are_told_at_once() {
     let text = SMALL
-        .replacen("sides = [\"qemu\"]", "guests = [\"qemo\"]", 1)
+        .replacen("sides = [\"qemu\"]", "sides = [\"qemo\"]", 1)
         .replacen("disks.targets", "targets", 1)
-        .replacen("disks.drivers = [\"lsi53c895a\"", "drivers = [\"lsi53c895\"", 1)
+        .replacen("disks.drivers = [\"lsi53c895a\"", "disks.drivers = [\"lsi53c895\"", 1)
         .replacen("vcpus = 1", "vcpus = 0", 1)
         + r#"[[cell]]
 actors = [
@@ -75,15 +38,16 @@ settings = { swap = "off" }
     assert_eq!(
         problems(&text),
         [
+            "bad.toml:18: matrix.targets: unknown key; there is sides, shapes, disks, paths, machine, clusters, workloads, \
+             settings"
+                .to_owned(),
             "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, driver, \
              cache, aio, iothread, options)"
                 .to_owned(),
             "bad.toml:4: guest.vcpus: 0 is out of range: 1 to 1024".to_owned(),
-            "bad.toml:17: matrix.guests: is written `sides = [\"qemo\"]` now".to_owned(),
-            "bad.toml:17: matrix.guests: unknown entry `qemo`; did you mean `qemu`? (there is native, qemu)".to_owned(),
-            "bad.toml:18: matrix.targets: is written `disks.targets = [\"device\"]` now".to_owned(),
-            "bad.toml:19: matrix.drivers: is written `disks.drivers = [\"lsi53c895\", \"virtio-blk\"]` now".to_owned(),
-            "bad.toml:19: matrix.drivers: unknown entry `lsi53c895`; did you mean `lsi53c895a`? (there is lsi53c895a, \
+            "bad.toml:17: matrix.sides: unknown entry `qemo`; did you mean `qemu`? (there is native, qemu)".to_owned(),
+            "bad.toml:19: matrix.disks.targets: missing".to_owned(),
+            "bad.toml:19: matrix.disks.drivers: unknown entry `lsi53c895`; did you mean `lsi53c895a`? (there is lsi53c895a, \
              virtio-blk)"
                 .to_owned(),
             "bad.toml:28: cell.actors.disk.target: unknown entry `devise`; did you mean `device`? (there is device, \

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use vmio_look::{Look, scan};
-use vmio_model::facts::{Fact, Guest, KVM_TRIED, Unread};
+use vmio_model::facts::{Fact, Guest, Source, Unread};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
@@ -203,7 +203,7 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
         return;
     }
     for own in guests.iter_mut().filter_map(|g| g.processors.as_mut()).filter(|p| p.kvm_here == Some(true)) {
-        own.kvm_here = Fact::read(Some(false), KVM_TRIED);
+        own.kvm_here = Fact::read(Some(false), Source::TestBoot);
     }
 }
 

@@ -115,7 +115,10 @@ impl StoreError {
                     .into()
             }
             StoreError::Shared { path } => {
-                format!("take it from the others (chmod go-w {}), or name another directory: --state DIR", path.display())
+                format!(
+                    "take it from the others (chmod go-w {}), or name another directory: --state DIR",
+                    path.display()
+                )
             }
             StoreError::Full { .. } => FULL.into(),
             StoreError::Denied { path, .. } => format!(

@@ -130,8 +130,11 @@ impl Store {
         let other_proof = |study: &str| study != name && (proven(&study.into()).is_some() || is_elsewhere(study));
         for (kind, study_toml) in words.into_iter().filter(|(kind, _)| other_proof(kind)) {
             let sql = "UPDATE runs SET study = ?, study_toml = ? WHERE id = ?";
-            let study: Study = toml::from_str(&study_toml)
-                .map_err(|source| StoreError::Study { run: proof, path: self.path.clone(), source })?;
+            let study: Study = toml::from_str(&study_toml).map_err(|source| StoreError::Study {
+                run: proof,
+                path: self.path.clone(),
+                source,
+            })?;
             let changed = self.connection.execute(sql, params![name, named(&study, &kind, &name).to_toml(), proof]);
             changed.map_err(|e| self.error(e))?;
         }

@@ -11,7 +11,8 @@ use super::StoreError;
 /// The store without links in its path, if nobody but this user can have made or can exchange what SQLite opens by name:
 /// the file, what lies beside it, and its directory.
 pub(super) fn alone(path: &Path) -> Result<PathBuf, StoreError> {
-    let real = fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
+    let real =
+        fs::canonicalize(path).map_err(|source| StoreError::Io { what: "look at", path: path.into(), source })?;
     is_alone(real.parent().unwrap_or(&real))?;
     for end in ["", "-wal", "-shm", "-journal"] {
         let mut name = real.as_os_str().to_owned();

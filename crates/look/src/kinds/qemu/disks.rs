@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use vmio_model::facts::{Disk, Fact, Subject, Unread};
+use vmio_model::facts::{Disk, Fact, Source, Subject, Unread};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::blocks::Chain;
@@ -136,7 +136,7 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     mapped.dedup();
     let old = holder.and_then(|h| h.on("x-data-plane")).unwrap_or(false);
     let threaded = thread.is_some() || !mapped.is_empty() || old;
-    disk.iothread = Fact::read(Some(threaded), if threaded { &said } else { DEFAULT });
+    disk.iothread = Fact::read(Some(threaded), if threaded { &said } else { &DEFAULT });
     let carrier = holder.and_then(|h| h.get("driver")).unwrap_or_default();
     disk.details.transport =
         (carrier.starts_with("virtio-") && carrier.ends_with("-device")).then(|| "mmio".to_owned());
@@ -149,9 +149,9 @@ fn settings(process: &Process<'_>, disk: &mut Disk, model: Model<'_>) {
     let (queues, from) = match queues.and_then(|q| u32::try_from(q).ok()) {
         Some(queues) => (Some(queues), said),
         None => match machine_version(process) {
-            Some(version) if version >= QUEUES_SINCE => (model.vcpus, format!("{DEFAULT}: one a vCPU")),
-            Some(_) => (Some(1), DEFAULT.to_owned()),
-            None => (None, String::new()),
+            Some(version) if version >= QUEUES_SINCE => (model.vcpus, format!("{DEFAULT}: one a vCPU").into()),
+            Some(_) => (Some(1), DEFAULT),
+            None => (None, DEFAULT),
         },
     };
     if queues.is_some() {
@@ -194,7 +194,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.is_block());
-                looked_at = Some(format!("stat {}", file.display()));
+                looked_at = Some(Source::Place(format!("stat {}", file.display())));
             }
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
@@ -220,8 +220,11 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
     if let (true, Some(drive)) = (temporary, drive) {
         // Writes go to an image that QEMU throws away, opened without flushes (block.c,
         // bdrv_temp_snapshot_options).
-        let option = if drive.on("snapshot").is_some() { "drive, snapshot=on" } else { "snapshot" };
-        disk.cache = Fact::read(Some("unsafe".into()), process.option(option));
+        let option = match drive.on("snapshot") {
+            Some(_) => process.option_by("drive", None, Some("snapshot=on")),
+            None => process.option("snapshot"),
+        };
+        disk.cache = Fact::read(Some("unsafe".into()), option);
     } else {
         let through = matches!(drive.and_then(|d| d.get("cache")), Some("writethrough" | "directsync"))
             || drive.and_then(|d| d.on("cache.writeback")) == Some(false);
@@ -238,19 +241,19 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             || drive.unwrap_or(&Opt::default()).get("cache.direct").is_some()
             || (drive.is_none() && chain.inherited("cache.direct").is_some())
             || (drive.is_none() && chain.inherited("cache.no-flush").is_some());
-        disk.cache = Fact::read(Some(cache.to_owned()), if told { &said } else { DEFAULT });
+        disk.cache = Fact::read(Some(cache.to_owned()), if told { &said } else { &DEFAULT });
     }
     if let Some(format) = chain.format() {
         disk.details.format = Fact::read(Some(format.to_owned()), &said);
     }
     if local {
         let aio = chain.inherited("aio");
-        let from = if aio.is_some() { &said } else { DEFAULT };
+        let from = if aio.is_some() { &said } else { &DEFAULT };
         disk.aio = Fact::read(Some(aio.unwrap_or("threads").to_owned()), from);
     }
     let (discard, told) = chain.discard();
     let discard = discard && device.on("discard") != Some(false);
-    disk.details.discard = Fact::read(Some(discard), if told { &said } else { DEFAULT });
+    disk.details.discard = Fact::read(Some(discard), if told { &said } else { &DEFAULT });
     if let Some(bytes) = chain.l2_cache_bytes() {
         disk.details.l2_cache_bytes = Fact::read(Some(bytes), &said);
     }

@@ -125,16 +125,16 @@ fn pairs(process: &Process<'_>) -> Vec<Pair> {
 /// What the guest sees.
 fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
     let device = &pair.device;
-    let said = if pair.options.0.is_empty() { DEFAULT.to_owned() } else { process.option(pair.options.0) };
+    let said = if pair.options.0.is_empty() { DEFAULT } else { process.option(pair.options.0) };
     let model = pair.model.as_deref().map(|model| match model {
         "virtio" => "virtio-net".to_owned(),
         other => plain(other),
     });
     let told = pair.options.0 == "device" || device.get("model").is_some();
-    nic.model = Fact::read(model, if told { &said } else { DEFAULT });
+    nic.model = Fact::read(model, if told { &said } else { &DEFAULT });
     let off: Vec<String> =
         OFFLOADS.iter().filter(|name| device.on(name) == Some(false)).map(|n| (*n).to_owned()).collect();
-    let from = if off.is_empty() { DEFAULT.into() } else { said };
+    let from = if off.is_empty() { DEFAULT } else { said };
     nic.offloads_off = Fact::read(off, from);
     if let Some(mtu) = device.number("host_mtu").filter(|mtu| *mtu > 0) {
         nic.host_mtu_bytes = Fact::read(Some(mtu), process.option(pair.options.0));
@@ -151,9 +151,9 @@ fn device(process: &Process<'_>, nic: &mut Nic, pair: &Pair) {
 fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<Unread>) -> Option<Subject> {
     let backend = &pair.backend;
     let said = match pair.options.1 {
-        "" => DEFAULT.to_owned(),
+        "" => DEFAULT,
         // It has other keys than a tap.
-        "netdev" if backend.get("type") == Some("bridge") => process.option("netdev bridge"),
+        "netdev" if backend.get("type") == Some("bridge") => process.option_by("netdev", Some("bridge"), None),
         option => process.option(option),
     };
     let Some(kind) = backend.get("type") else {
@@ -177,7 +177,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
     let queues = backend.number("queues").map(|n| n as u32).or(count("fds")).or(count("vhostfds"));
     match kind {
         "tap" | "vhost-user" | "vhost-vdpa" => {
-            nic.queues = Fact::read(Some(queues.unwrap_or(1)), if queues.is_some() { &said } else { DEFAULT });
+            nic.queues = Fact::read(Some(queues.unwrap_or(1)), if queues.is_some() { &said } else { &DEFAULT });
         }
         _ => nic.queues = Some(1).into(),
     }
@@ -186,10 +186,10 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
     }
     let fds = ["vhostfd", "vhostfds"].iter().any(|k| backend.get(k).is_some());
     let vhost = backend.on("vhost").or(backend.on("vhostforce").filter(|on| *on)).or(fds.then_some(true));
-    nic.vhost = Fact::read(Some(vhost.unwrap_or(false)), if vhost.is_some() { &said } else { DEFAULT });
+    nic.vhost = Fact::read(Some(vhost.unwrap_or(false)), if vhost.is_some() { &said } else { &DEFAULT });
     let buffer = backend.get("sndbuf").and_then(|b| size(b, 1));
     let bytes = buffer.filter(|b| *b > 0).unwrap_or(SEND_BUFFER);
-    nic.send_buffer_bytes = Fact::read(Some(bytes), if buffer.is_some() { &said } else { DEFAULT });
+    nic.send_buffer_bytes = Fact::read(Some(bytes), if buffer.is_some() { &said } else { &DEFAULT });
     if let Some(name) = backend.get("ifname") {
         nic.interface = Fact::read(Some(name.to_owned()), said);
         return None;

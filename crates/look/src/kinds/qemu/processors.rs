@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Subject, Unread};
+use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Source, Subject, Unread};
 use vmio_model::result::Accel;
 use vmio_node::linux::mounts::{self, Mount};
 use vmio_node::linux::process::Status;
@@ -40,7 +40,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
     memory(process, &mut own);
     let vcpu_tids: Vec<u32> = own.threads.iter().filter(|t| t.role == "vcpu").map(|t| t.tid).collect();
     if let Some((cpus, file)) = quota::of(process, &vcpu_tids) {
-        own.quota_cpus = Fact::read(Some(cpus), file);
+        own.quota_cpus = Fact::read(Some(cpus), Source::File(file));
     }
     own
 }
@@ -146,9 +146,9 @@ fn vcpus(process: &Process<'_>, own: &mut Processors) {
     // One thread may serve all vCPUs under TCG (`thread=single`).
     let single = running == 1 && asked > Some(1);
     let (vcpus, from) = match (running, asked) {
-        (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid)),
+        (n, _) if n > 0 && !single => (n, format!("/proc/{}/task, threads named CPU", process.pid).into()),
         (_, Some(n)) => (n, process.option("smp")),
-        (_, None) => (1, DEFAULT.to_owned()),
+        (_, None) => (1, DEFAULT),
     };
     own.vcpus = Fact::read(Some(vcpus), from);
 }
@@ -171,12 +171,12 @@ fn accel(process: &Process<'_>, own: &mut Processors) {
     let only = match asked {
         Some("kvm") => Some((Accel::Kvm, process.option("accel"))),
         Some("tcg") => Some((Accel::Tcg, process.option("accel"))),
-        None if !kvm_first => Some((Accel::Tcg, DEFAULT.to_owned())),
+        None if !kvm_first => Some((Accel::Tcg, DEFAULT)),
         _ => None,
     };
     let by_fd = || {
         let kvm = process.fds().ok()?.iter().any(|(_, to)| to.starts_with("anon_inode:kvm-vm"));
-        Some((if kvm { Accel::Kvm } else { Accel::Tcg }, format!("/proc/{}/fd", process.pid)))
+        Some((if kvm { Accel::Kvm } else { Accel::Tcg }, format!("/proc/{}/fd", process.pid).into()))
     };
     if let Some((accel, from)) = by_name.or(only).or_else(by_fd) {
         own.accel = Fact::read(Some(accel), from);
@@ -185,7 +185,7 @@ fn accel(process: &Process<'_>, own: &mut Processors) {
 }
 
 /// By the name of a vCPU's thread: `CPU 0/KVM`.
-fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
+fn named_accel(process: &Process<'_>) -> Option<(Accel, Source)> {
     let tids = linux::process::threads(process.reader(), process.pid).ok()?;
     tids.iter().find_map(|tid| {
         let comm = linux::process::thread_comm(process.reader(), process.pid, *tid).ok()?;
@@ -194,7 +194,7 @@ fn named_accel(process: &Process<'_>) -> Option<(Accel, String)> {
             "TCG" => Accel::Tcg,
             _ => return None,
         };
-        Some((accel, format!("/proc/{}/task/{tid}/comm", process.pid)))
+        Some((accel, format!("/proc/{}/task/{tid}/comm", process.pid).into()))
     })
 }
 
@@ -230,7 +230,7 @@ fn model(process: &Process<'_>, own: &mut Processors) {
     let enlightened = own.flags.iter().any(|f| f.starts_with("hv_") && !f.starts_with("hv_vendor"));
     if enlightened {
         // Managers give these to Windows guests alone.
-        own.windows = Fact::read(Some(true), process.option("cpu") + ", hv_*");
+        own.windows = Fact::read(Some(true), process.option_by("cpu", None, Some("hv_*")));
     }
 }
 

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::facts::{Disk, Nic};
+use vmio_model::facts::{Disk, Nic, Source};
 use vmio_model::result::Accel;
 use vmio_node::fake::Fake;
 
@@ -402,7 +402,7 @@ fn quotas_of_both_kinds_of_control_groups_count() {
     let cpu = read(&v1).processors.unwrap();
     assert_eq!(
         (*cpu.quota_cpus, cpu.quota_cpus.source().unwrap()),
-        (Some(0.25), "/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us")
+        (Some(0.25), &Source::File("/sys/fs/cgroup/cpu/vm/cpu.cfs_quota_us".into()))
     );
 }
 

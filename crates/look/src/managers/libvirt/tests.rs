@@ -260,7 +260,7 @@ fn sizes_that_no_file_shows_are_asked_where_no_server_can_halt_the_guest() {
     assert_eq!((vda.place.source.as_deref(), vda.place.volume.as_deref()), (None, Some("fast/db1")));
     assert_eq!(
         (*vda.details.virtual_bytes, vda.details.virtual_bytes.source()),
-        (Some(4 << 30), Some("virsh domstats db1"))
+        (Some(4 << 30), Some(&"virsh domstats db1".into()))
     );
     let script = String::from_utf8(local.ran()[2].stdin.clone()).unwrap();
     assert_eq!(script, "domstats --block --nowait 9a3f7f54-2f3a-4a1b-9a59-0d3a5b0c7c21\n");

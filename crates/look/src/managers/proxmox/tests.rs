@@ -55,7 +55,7 @@ fn a_guest_as_it_is_created() {
     );
     assert_eq!(
         (disk.cache.source().unwrap(), disk.aio.source().unwrap()),
-        ("Proxmox VE's default", "Proxmox VE's default")
+        (&"Proxmox VE's default".into(), &"Proxmox VE's default".into())
     );
     assert_eq!(disk.from.place(), "/etc/pve/qemu-server/101.conf");
     assert_eq!(

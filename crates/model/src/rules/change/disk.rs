@@ -3,7 +3,7 @@
 
 use super::{Change, Sets, Takes, libvirt, qemu, slot};
 use crate::cell::{Aio, Attachment, Cache};
-use crate::facts::Disk;
+use crate::facts::{CommandLineOption, Disk, Source};
 
 /// What is to differ from the disk as it is; what is not said stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,9 +85,10 @@ pub fn thrown_away(disk: &Disk) -> bool {
         let name = source.rsplit('/').next().and_then(|name| name.strip_prefix("vl."));
         name.is_some_and(|rest| rest.len() == 6 && rest.bytes().all(|b| b.is_ascii_alphanumeric()))
     };
-    let by_option = |from: &str| from.ends_with(", -snapshot") || from.ends_with(", snapshot=on");
+    let by_option = |o: &CommandLineOption| o.name == "snapshot" || o.keys == Some("snapshot=on");
     disk.cache.as_deref() == Some("unsafe")
-        && (disk.cache.source().is_some_and(by_option) || disk.place.source.as_deref().is_some_and(temporary))
+        && (disk.cache.source().and_then(Source::option).is_some_and(by_option)
+            || disk.place.source.as_deref().is_some_and(temporary))
 }
 
 /// Another driver, cache mode, engine, I/O thread or the like for a guest's own disk.
@@ -202,20 +203,20 @@ mod tests {
     fn qemus_options_are_edited_as_the_disk_was_given() {
         let of = |option: &str| Disk {
             cache: "writethrough".into(),
-            iothread: Fact::read(Some(false), format!("/proc/812/cmdline, {option}")),
+            iothread: Fact::read(Some(false), CommandLineOption::new(812, option)),
             ..web1("virtio-blk", place())
         };
         let to = To { cache: Some(Cache::None), discard: true, ..To::default() };
         let device = "# in its own -device: set these, keep all else\nwrite-cache=on";
         assert_eq!(
-            own_disk("x", &of("-drive"), &to).qemu,
+            own_disk("x", &of("drive"), &to).qemu,
             format!(
                 "# in its own -drive: set these in place of its cache= and cache.*=, keep all else\n\
                  cache=none,aio=native,discard=unmap\n{device}"
             )
         );
         assert_eq!(
-            own_disk("x", &of("-blockdev"), &to).qemu,
+            own_disk("x", &of("blockdev"), &to).qemu,
             format!(
                 "# in each of its own -blockdev: set these, keep all else\n\
                  cache.direct=on,cache.no-flush=off,discard=unmap\n\
@@ -224,7 +225,8 @@ mod tests {
             )
         );
         // -drive if=ide has no -device that could be edited.
-        let bare = Disk { driver: Fact::read(Some("ide".into()), "/proc/1/cmdline, -drive"), ..web1("ide", place()) };
+        let option = CommandLineOption::new(1, "drive");
+        let bare = Disk { driver: Fact::read(Some("ide".into()), option), ..web1("ide", place()) };
         let moved = own_disk("x", &bare, &To { driver: Some("virtio-blk"), ..To::default() }).qemu;
         assert!(
             moved.ends_with("\nif=none,id=disk-sdb\n# one more option\n-device virtio-blk-pci,drive=disk-sdb"),

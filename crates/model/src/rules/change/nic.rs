@@ -6,7 +6,7 @@
 use super::names::{Names, comment, option, shell};
 use super::slot::{chained, read_slot};
 use super::{Change, Sets, Takes};
-use crate::facts::Nic;
+use crate::facts::{Nic, Source};
 
 /// QEMU's helper that makes a tap and puts it into a bridge.
 const HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
@@ -149,7 +149,8 @@ fn set(nic: &Nic, to: NicTo) -> String {
     let on_tap = nic.backend.as_deref().is_none_or(|b| b == "tap" || b == "macvtap");
     let vhost = (on_tap && nic.vhost != Some(true) && may_have_vhost(nic)).then(|| "vhost=on".to_owned());
     let of_tap: Vec<String> = vhost.into_iter().chain(to.queues.map(|n| format!("queues={n}"))).collect();
-    let bridge = nic.backend.source().is_some_and(|from| from.ends_with(", -netdev bridge"));
+    let bridge =
+        nic.backend.source().and_then(Source::option).is_some_and(|o| o.name == "netdev" && o.kind == Some("bridge"));
     if bridge && (to.vhost || to.queues.is_some()) {
         lines.push(format!(
             "# in its own -netdev bridge,...: this in place of bridge, which knows neither vhost nor queues, keep all\n\

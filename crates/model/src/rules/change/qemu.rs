@@ -7,7 +7,7 @@
 use super::disk::To;
 use super::names::{Names, option, shell};
 use crate::cell::{Attachment, Cache, DetectZeroes};
-use crate::facts::Disk;
+use crate::facts::{Disk, Source};
 
 /// All options of a disk of a study. Its format is the reader's own: QEMU knows no driver `FORMAT`, and starts with none.
 pub(super) fn whole(a: &Attachment) -> String {
@@ -118,8 +118,9 @@ fn new_thread(disk: &Disk) -> String {
 
 /// Keys of the `-drive`, or of the nodes of `-blockdev`; both where nobody says which the disk has.
 fn backend(disk: &Disk, to: &To) -> Vec<String> {
-    let told = |option: &str| disk.read().values().any(|from| from.contains(option));
-    let (drive, nodes) = match (told(", -drive"), told(", -blockdev")) {
+    let sources = disk.sources();
+    let told = |name: &str| sources.values().filter_map(Source::option).any(|option| option.name == name);
+    let (drive, nodes) = match (told("drive"), told("blockdev")) {
         (false, false) => (true, true),
         known => known,
     };
@@ -160,7 +161,7 @@ fn device(disk: &Disk, to: &To) -> Vec<String> {
     let driver = to.driver_after(disk).unwrap_or_default();
     let new = to.new_driver(disk);
     // -drive if=virtio makes its device by itself.
-    let deviceless = disk.driver.source().is_some_and(|from| from.ends_with(", -drive"));
+    let deviceless = disk.driver.source().and_then(Source::option).is_some_and(|o| o.name == "drive");
     let controller = driver == "virtio-scsi" && (new.is_some() || to.shares_controller(disk));
     // A machine without PCI has its virtio devices otherwise.
     let bus = if disk.details.transport.as_deref() == Some("mmio") { "device" } else { "pci" };

@@ -291,7 +291,9 @@ impl Machine<'_> {
             let cause = match e.downcast_ref() {
                 // A place without room for this cell has none for the others.
                 Some(place @ targets::Error::Place { .. }) => Some(StopCause::StorageFailed(place.to_string())),
-                Some(replaced @ targets::Error::Exchanged { .. }) => Some(StopCause::ObjectReplaced(replaced.to_string())),
+                Some(replaced @ targets::Error::Exchanged { .. }) => {
+                    Some(StopCause::ObjectReplaced(replaced.to_string()))
+                }
                 _ => self.health.as_ref().and_then(|health| health.look().err()).map(StopCause::StorageFailed),
             };
             if let Some(cause) = cause {

@@ -30,7 +30,10 @@ pub(super) fn unmet(
             let why = why_not(actor, local, gentle, wishes, ground);
             why.or_else(|| too_much_asked(actor, study, ground))
         });
-        unfit.or_else(|| unsettable(cell, local)).or_else(|| in_each_others_way(cell)).or_else(|| two_cards_at_once(cell))
+        unfit
+            .or_else(|| unsettable(cell, local))
+            .or_else(|| in_each_others_way(cell))
+            .or_else(|| two_cards_at_once(cell))
     };
     study.cells().into_iter().filter_map(|cell| Some(LeftOut { why: why(&cell)?, cell })).collect()
 }
@@ -114,8 +117,7 @@ fn why_not_wire(actor: &Actor, local: &dyn Node, wishes: &Wishes) -> Option<WhyN
     let workload = workloads::find(&actor.workload)?;
     let (last, serve) = workload.roles().split_last()?;
     let there = serve.iter().flat_map(|role| role.requirements);
-    missing(last.requirements, local)
-        .or_else(|| missing(there, &*peer.node).map(on_other_machine(&peer.address)))
+    missing(last.requirements, local).or_else(|| missing(there, &*peer.node).map(on_other_machine(&peer.address)))
 }
 
 fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<WhyNot> {
@@ -337,7 +339,10 @@ mod tests {
         let said = told(&host(), pins(&[1]), true).unwrap().to_string();
         assert!(said.contains("held to one core") && said.contains("--no-gentle"), "{said}");
         assert!(
-            told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false).unwrap().to_string().contains("q35")
+            told(&host(), Shape { machine: Some("pc".into()), ..Shape::default() }, false)
+                .unwrap()
+                .to_string()
+                .contains("q35")
         );
         let native = |shape: Shape, gentle: bool| {
             let actor = Actor { side: Side { shape, ..Side::native() }, ..native_actor() };
@@ -379,7 +384,9 @@ mod tests {
         says(&native("preallocated", "seq-write"), able(), "made on ssh://away");
         let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
         says(&Cell::of(Side::of("ssh"), path.clone(), "iperf3-tcp"), able(), "the side native");
-        assert!(unsettable(&setting(cell, "read-ahead", "4096k"), &host()).unwrap().to_string().contains("another machine"));
+        assert!(
+            unsettable(&setting(cell, "read-ahead", "4096k"), &host()).unwrap().to_string().contains("another machine")
+        );
         let wire = |side: &str, peer: Option<Fake>| {
             let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
             let peer = peer.map(|node| Peer::new("ssh://b", Arc::new(node), ends, &[]));

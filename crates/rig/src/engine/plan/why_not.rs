@@ -39,7 +39,9 @@ pub enum WhyNot {
 
     #[error("{NO_MACHINE}")]
     NoMachine,
-    #[error("{DEVICE} is one of its own that you name twice, --device /dev/sdX --device /dev/sdX: all data on it is lost")]
+    #[error(
+        "{DEVICE} is one of its own that you name twice, --device /dev/sdX --device /dev/sdX: all data on it is lost"
+    )]
     DeviceOnOtherMachine,
     #[error("{target} is nothing that vmio makes on another machine: use {PREALLOCATED} or {DEVICE}")]
     TargetOnOtherMachine { target: String },
