@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::Attachment;
-use crate::result::{Mark, Run};
+use crate::result::Mark;
 use crate::rules::change::known_everywhere;
+use crate::run::Run;
 use crate::stats::Ratio;
 use crate::summary::{Share, Summary, overall};
 

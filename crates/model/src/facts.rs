@@ -18,7 +18,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cell::{self, Attachment, Cell, Settings};
-use crate::result::{DiskTraits, Run, WorkloadTraits};
+use crate::result::{DiskTraits, WorkloadTraits};
+use crate::run::Run;
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::summary::steady::settled_run;
 use crate::summary::{CellRow, Share, Summary, judge_of, pairs};

@@ -24,6 +24,7 @@ pub mod problem;
 pub mod reference;
 pub mod result;
 pub mod rules;
+pub mod run;
 pub mod shown;
 pub mod simulate;
 pub mod stats;

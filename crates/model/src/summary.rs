@@ -27,7 +27,8 @@ use wires::Wire;
 use crate::cell::{Baseline, Cell};
 use crate::figure::{ACTOR, Better, Compared, Form, Labels, SAME_PERCENTILE, Unit};
 use crate::kind::RunKind;
-use crate::result::{Environment, Mark, Run, RunState, Skipped};
+use crate::result::{Environment, Mark, RunState, Skipped};
+use crate::run::Run;
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
 use crate::study::Nature;
 

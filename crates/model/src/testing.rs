@@ -11,9 +11,10 @@ use crate::cell::{self, Aio, Attachment, Baseline, Cache, Cell, Side};
 use crate::facts::{Facts, facts_of};
 use crate::figure::{Distribution, Figure, Reading, Unit};
 use crate::result::{
-    Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, Run, RunState, Sample,
+    Accel, BANDWIDTH, CpuUse, DeviceUse, DiskTraits, DiskWork, Environment, Foreign, Mark, RunState, Sample,
     WorkloadResult, WorkloadTraits, seen_around,
 };
+use crate::run::Run;
 use crate::study::Study;
 use crate::summary::summarise;
 

@@ -7,8 +7,9 @@ use crate::common;
 use vmio::expect::Known;
 use vmio::store::Store;
 use vmio_model::facts::{Disk, Guest, Provenance, Subject};
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::Accel;
 use vmio_model::rules::{Finding, findings};
+use vmio_model::run::Run;
 use vmio_node::Local;
 use vmio_rig::engine::environment::{cpu, memory_bytes};
 

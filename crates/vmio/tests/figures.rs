@@ -18,7 +18,8 @@ use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::cell::{Cell, Side, Subject};
 use vmio_model::figure::{Better, Figure, RUN, Reading, Unit};
-use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, Run, STOLEN, Seen, Watched};
+use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, STOLEN, Seen, Watched};
+use vmio_model::run::Run;
 use vmio_model::summary::FigureRow;
 
 /// Words that mean something on disks alone.
@@ -402,7 +403,7 @@ fn without_a_finding_there_is_nothing_to_prove() {
     let store = Store::open(&dir.path().join("vmio.db")).unwrap();
     // A proof is measured with the programs there are, so the study must be of these.
     let known = vmio::studies::named("network-quick").unwrap();
-    common::store_run(&store, &vmio_model::result::Run { study: known, ..figures::run("") });
+    common::store_run(&store, &vmio_model::run::Run { study: known, ..figures::run("") });
     let prove = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
         let output = command.args(args).arg("--state").arg(dir.path()).output().unwrap();

@@ -14,7 +14,8 @@ use crate::help::schema;
 use bed::{Bed, fixture};
 use schema::fits;
 use vmio_model::cell::{Cell, Subject};
-use vmio_model::result::{Accel, Run, RunState};
+use vmio_model::result::{Accel, RunState};
+use vmio_model::run::Run;
 use vmio_testbed::skip;
 
 /// What an image for these guests is made of, and the image.

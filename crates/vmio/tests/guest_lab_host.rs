@@ -10,7 +10,8 @@ use std::io::{BufRead, BufReader};
 use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use vmio::store::Store;
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::RunState;
+use vmio_model::run::Run;
 
 /// The lab host's own runs as they came home, oldest first.
 fn runs(bed: &Bed) -> Vec<Run> {

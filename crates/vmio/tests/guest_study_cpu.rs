@@ -6,7 +6,8 @@ use crate::help::schema;
 
 use bed::{Bed, fixture};
 use schema::fits;
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::RunState;
+use vmio_model::run::Run;
 use vmio_model::summary::{Summary, scores::Scores};
 
 /// The scores of the bed's newest run, which is whole, and all that is said of it.

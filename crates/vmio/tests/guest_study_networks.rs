@@ -15,7 +15,8 @@ use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use schema::fits;
 use serde_json::Value;
-use vmio_model::result::{Run, RunState, Sample};
+use vmio_model::result::{RunState, Sample};
+use vmio_model::run::Run;
 use vmio_testbed::poll_for;
 
 fn measure(bed: &Bed, more: &[&str]) -> Command {

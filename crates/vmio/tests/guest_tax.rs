@@ -16,7 +16,8 @@ use bed::{Bed, fixture, signal};
 use rustix::process::Signal;
 use schema::fits;
 use serde_json::Value;
-use vmio_model::result::{Accel, Run, RunState, Sample};
+use vmio_model::result::{Accel, RunState, Sample};
+use vmio_model::run::Run;
 use vmio_testbed::process::Companion;
 
 /// The command that measures a study of `tests/fixtures/` without a question. Other guests on

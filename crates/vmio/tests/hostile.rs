@@ -23,7 +23,8 @@ use vmio::report::{Report, comparison_text, html, json, markdown, qm, text, xml}
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::facts::Fact;
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::Accel;
+use vmio_model::run::Run;
 use vmio_model::shown::is_hidden;
 use vmio_model::summary;
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use vmio::report::export::{Format, export};
 use vmio::store::{Imported, RunId, Store, StoreError, proofs_of};
 use vmio_model::kind::RunKind;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 fn import(files: &[&Path], state: &Path, json: bool) -> Output {

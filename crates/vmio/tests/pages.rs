@@ -16,7 +16,8 @@ use vmio::report::{Proved, Report, html, scan};
 use vmio_model::allocate::dba::Measures;
 use vmio_model::cell::Subject;
 use vmio_model::facts::Unread;
-use vmio_model::result::{Accel, Run, RunState};
+use vmio_model::result::{Accel, RunState};
+use vmio_model::run::Run;
 use vmio_model::simulate::paper::Paper;
 use vmio_model::simulate::{self, Allocator, SECOND, Scenario, Settings};
 

@@ -10,7 +10,8 @@ use vmio::papers;
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio::term::Style;
-use vmio_model::result::{Accel, Run, Sample};
+use vmio_model::result::{Accel, Sample};
+use vmio_model::run::Run;
 use vmio_model::study::{Link, controls};
 use vmio_rig::workloads;
 

@@ -11,6 +11,7 @@ use vmio_model::cell::{Aio, Cache};
 use vmio_model::kind::RunKind;
 use vmio_model::result::*;
 use vmio_model::rules::Proof;
+use vmio_model::run::Run;
 
 /// The forms a person reads, with what each does to text undone.
 fn forms(report: &Report<'_>) -> Vec<(&'static str, String)> {

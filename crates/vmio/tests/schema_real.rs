@@ -121,7 +121,7 @@ impl Printed {
 }
 
 /// A run without disks whose study, actors and guests leave nothing to what is usual.
-fn said_in_full() -> vmio_model::result::Run {
+fn said_in_full() -> vmio_model::run::Run {
     let mut run = figures::run(figures::BASELINES[1]);
     let like = "side = \"qemu\"\ntarget = \"device\"\nnetwork = \"veth\"\npeer = \"host\"\nworkload = \"udp\"\n";
     let text = run.study.to_toml().replace("[baseline.like]\n", &format!("[baseline.like]\n{like}"));

@@ -12,6 +12,7 @@ use vmio::store::{NewRun, Store, StoreError};
 use vmio_model::cell::Side;
 use vmio_model::figure::{Reading, Value};
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_testbed::skip;
 
 fn small() -> Run {

@@ -12,6 +12,7 @@ use std::thread;
 use vmio::store::{Store, StoreError};
 use vmio_model::failure::Exit;
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_testbed::limit;
 
 fn small() -> Run {

@@ -11,7 +11,8 @@ use bed::Bed;
 use serde_json::{Value, json};
 use vmio::store::{Imported, Store};
 use vmio::studies;
-use vmio_model::result::{BANDWIDTH, IOPS, Run};
+use vmio_model::result::{BANDWIDTH, IOPS};
+use vmio_model::run::Run;
 use vmio_model::summary::explain::Differs;
 
 /// The runs, in the order of their numbers.

@@ -13,8 +13,9 @@ use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::facts::Guest;
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::Accel;
 use vmio_model::rules::Finding;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 const WIDTH: usize = 80;

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{Effect, Measure, Relation, Verdict};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, Run, Sample};
+use crate::result::{BANDWIDTH, Sample};
+use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
 use crate::summary::cell_noise;

@@ -3,7 +3,8 @@
 use super::*;
 use crate::cell::{Aio, Attachment, Cache, Cell};
 use crate::figure::Value;
-use crate::result::{Accel, Mark, Run, Skipped};
+use crate::result::{Accel, Mark, Skipped};
+use crate::run::Run;
 use crate::summary::{Summary, summarise};
 use crate::testing::{Bench, guest, native, virtio};
 

@@ -208,7 +208,8 @@ mod tests {
     use super::*;
     use crate::cell::{Actor, Baseline, Shape, Side, Subject};
     use crate::figure::{Figure, Reading, Unit};
-    use crate::result::{Run, Sample, WorkloadResult, WorkloadTraits};
+    use crate::result::{Sample, WorkloadResult, WorkloadTraits};
+    use crate::run::Run;
     use crate::summary::summarise;
     use crate::testing::Bench;
 

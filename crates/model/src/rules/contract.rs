@@ -229,7 +229,8 @@ fn a_cell_served_by_a_cache_is_no_gain() {
 /// A gain whose samples hold a device stall is a gain still, and its finding says so: in the cause, and with each figure.
 #[test]
 fn a_finding_tells_the_stalls_in_what_it_cites() {
-    use crate::result::{Mark, Run};
+    use crate::result::Mark;
+    use crate::run::Run;
     use crate::testing::{Bench, guest, native, virtio};
     let slow = guest("device", "lsi53c895a", "rand-read-32");
     let mut run = Bench::new()
@@ -265,7 +266,7 @@ fn caps_are_not_taken_for_a_gain_by_depth() {
         .cell(native("device", "rand-read-32"), 60e3)
         .cell(virtio("device", "rand-read-32"), 13e3)
         .run();
-    let found = |run: &crate::result::Run| findings(&crate::facts::facts_of(run, &crate::summary::Summary::of(run)));
+    let found = |run: &crate::run::Run| findings(&crate::facts::facts_of(run, &crate::summary::Summary::of(run)));
     assert!(!found(&run).is_empty());
     run.environment.cap_ratio = Some(0.25);
     assert_eq!(found(&run), []);

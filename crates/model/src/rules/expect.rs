@@ -10,7 +10,7 @@ use super::{Expected, Finding, Proof, RULES, findings};
 use crate::cell::{Attachment, Cell};
 use crate::facts::{Changed, Disk, changed, facts_of};
 use crate::paper::{Effect, Measure, Paper, Pattern, Relation};
-use crate::result::Run;
+use crate::run::Run;
 use crate::stats::{Interval, Ratio};
 use crate::summary::summarise;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::{Baseline, Cell};
 use crate::facts::gain_ratio;
-use crate::result::Run;
+use crate::run::Run;
 use crate::stats::Ratio;
 use crate::study::{NamedCell, Study};
 

@@ -6,7 +6,8 @@ use serde_json::Value;
 use super::{Enforcement, MILLISECOND, Outcome, SECOND, Sample, Scenario, Settings, Source, Totals, Vif};
 use crate::control::Allocator;
 use crate::figure::{Reading, scalar};
-use crate::result::{CpuUse, Run, Sample as Taken, Watched, WorkloadResult};
+use crate::result::{CpuUse, Sample as Taken, Watched, WorkloadResult};
+use crate::run::Run;
 use crate::study::Study;
 
 /// Points of a measured series, at most.

@@ -78,7 +78,7 @@ const MOST_IN_FLIGHT: u64 = 64 << 20;
 const MOST_DEPTH: u64 = 1024;
 
 /// What a target's native side can do, by its name: `logical_block_bytes` of
-/// [`crate::result::Run::effective`].
+/// [`crate::run::Run::effective`].
 pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeMap<String, u64> {
     let block = |settings: &BTreeMap<String, String>| settings.get("logical_block_bytes")?.parse().ok();
     effective.iter().filter_map(|(at, s)| Some((at.strip_suffix("/native")?.to_owned(), block(s)?))).collect()

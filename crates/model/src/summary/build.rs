@@ -8,7 +8,8 @@ use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, s
 use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
-use crate::result::{Accel, Run, Sample};
+use crate::result::{Accel, Sample};
+use crate::run::Run;
 
 /// What may and may not be concluded from guests under software emulation, those that work on disks or not.
 fn of_emulated(on_disks: bool) -> String {

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::SCHEMA_VERSION;
 use crate::cell::Cell;
 use crate::figure::{Better, Compared, Figure, Form};
-use crate::result::{Run, figures_of};
+use crate::result::figures_of;
+use crate::run::Run;
 use crate::stats::{Ratio, independent_ratio};
 
 use super::build::cells;

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::durable;
 use crate::cell::Cell;
-use crate::result::{Mark, Run, Sample};
+use crate::result::{Mark, Sample};
+use crate::run::Run;
 
 /// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::shares::{pairs, unrounded};
 use crate::cell::Cell;
-use crate::result::{BANDWIDTH, Run};
+use crate::result::BANDWIDTH;
+use crate::run::Run;
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
 use crate::study::control::{Control, Link, controls, logical_blocks};
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::Share;
 use super::judge::judge_of;
 use crate::cell::{Baseline, Cell};
-use crate::result::{Run, Sample};
+use crate::result::Sample;
+use crate::run::Run;
 use crate::stats::multiple::rounds_noise;
 use crate::stats::{Convergence, Ratio};
 

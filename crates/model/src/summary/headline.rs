@@ -5,7 +5,7 @@ use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};
 use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
 use crate::modelled::ModelledDisk;
-use crate::result::Run;
+use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
 use crate::study::Nature;
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::Judge;
 use crate::cell::{Cell, Subject};
-use crate::result::{Run, Sample};
+use crate::result::Sample;
+use crate::run::Run;
 use crate::stats::knees;
 
 /// A cell's figure over time, and where its level changes.

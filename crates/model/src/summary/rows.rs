@@ -10,9 +10,10 @@ use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, P
 use crate::cell::{Cell, Side};
 use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
 use crate::result::{
-    BANDWIDTH, BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, Run, STOLEN, Sample,
-    Watched, WorkloadTraits, amounts_of,
+    BANDWIDTH, BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, STOLEN, Sample, Watched,
+    WorkloadTraits, amounts_of,
 };
+use crate::run::Run;
 use crate::stats::{Estimate, geometric_mean, mean, outliers};
 
 /// Bytes in the "GB" of CPU seconds per GB.

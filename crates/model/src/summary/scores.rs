@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Share;
 use super::shares::{overall, verdict, weighted};
 use crate::cell::{Baseline, Cell};
-use crate::result::Run;
+use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
 
 /// What a guest gets in each group of workloads, and in all.

@@ -8,7 +8,8 @@ use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, jud
 use super::{CellNoise, FigureShare, Share};
 use crate::cell::{Baseline, Cell};
 use crate::figure::Compared;
-use crate::result::{Mark, Run, Sample, WorkloadTraits};
+use crate::result::{Mark, Sample, WorkloadTraits};
+use crate::run::Run;
 use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
 
 /// Share of its baseline of each compared cell so far, by key: what [`crate::study::next`] needs.

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::judge_of;
 use crate::cell::{Actor, Cell};
-use crate::result::{Run, Sample, WorkloadTraits};
+use crate::result::{Sample, WorkloadTraits};
+use crate::run::Run;
 use crate::stats::steady::{self, Window};
 
 /// Whether a writing cell's disk became steady.

@@ -4,7 +4,8 @@
 
 use super::*;
 use crate::figure::Reading;
-use crate::result::{Accel, CpuUse, Mark, Run, Seen, Watched};
+use crate::result::{Accel, CpuUse, Mark, Seen, Watched};
+use crate::run::Run;
 use crate::stats::Interval;
 use crate::testing::{Bench, guest, native, virtio};
 

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::Cell;
-use vmio_model::result::{DeviceUse, Run, Sample, Skipped};
+use vmio_model::result::{DeviceUse, Sample, Skipped};
+use vmio_model::run::Run;
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{Control, controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;

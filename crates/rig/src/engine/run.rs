@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_node::{Journal, Local, Node};
 
 use super::machine::{Machine, MustStop, Parts};

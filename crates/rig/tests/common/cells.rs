@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use vmio_model::result::{Environment, Run, RunState, Sample, Skipped};
+use vmio_model::result::{Environment, RunState, Sample, Skipped};
+use vmio_model::run::Run;
 use vmio_model::study::{self, DoneReason, Names, Progress, Step, Study};
 use vmio_node::{Journal, Local};
 use vmio_rig::disks::{drivers, targets};

@@ -10,7 +10,7 @@ use serde::Serialize;
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::paper;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::simulate::measured::{self, Trial};
 use vmio_model::simulate::paper::Paper as Experiment;
 use vmio_model::simulate::{self, Scenario};

@@ -2,8 +2,9 @@
 //! head says what it is, from which run, and how surely it is the best.
 
 use vmio_model::best::Best;
-use vmio_model::result::{Accel, Run};
+use vmio_model::result::Accel;
 use vmio_model::rules::change;
+use vmio_model::run::Run;
 use vmio_model::shown;
 
 use super::format;

@@ -1,7 +1,7 @@
 //! The report as one HTML file that loads nothing: style and drawings are inline, and there is no
 //! script. Each bar stands in a table row with its figure, so the table is the drawings' text form.
 
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::summary::Headline;
 
 use super::page::{self, Html, html};

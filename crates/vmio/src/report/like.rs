@@ -5,7 +5,7 @@
 use vmio_model::cell::Cell;
 use vmio_model::facts::gain_ratio;
 use vmio_model::kind::RunKind;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::stats::Ratio;
 use vmio_model::study::Study;
 

@@ -39,8 +39,8 @@ use vmio_model::facts::facts_of;
 use vmio_model::paper::{
     ScoreJudged, SeriesTable, Table, scores as published_scores, series as published_series, tables,
 };
-use vmio_model::result::Run;
 use vmio_model::rules::{self, Finding};
+use vmio_model::run::Run;
 use vmio_model::stats::Ratio;
 use vmio_model::summary::{self, Summary};
 

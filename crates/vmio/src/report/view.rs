@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::Subject;
 use vmio_model::figure::{Better, Form, Unit};
-use vmio_model::result::{Environment, Mark, Run, Skipped};
+use vmio_model::result::{Environment, Mark, Skipped};
+use vmio_model::run::Run;
 use vmio_model::stats::Estimate;
 use vmio_model::study::Nature;
 use vmio_model::summary::over_time::Knee;

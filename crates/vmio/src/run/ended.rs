@@ -1,7 +1,8 @@
 //! What is said of a run that came to its end, and the code that it ends with.
 
 use vmio_model::failure::Exit;
-use vmio_model::result::{Run, RunState, Skipped};
+use vmio_model::result::{RunState, Skipped};
+use vmio_model::run::Run;
 use vmio_model::stats::{Convergence, Known, Ratio, known};
 use vmio_model::study::{DoneReason, Study};
 use vmio_model::summary::{answers, summarise};

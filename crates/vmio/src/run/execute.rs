@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::result::{Run, RunState};
+use vmio_model::result::RunState;
+use vmio_model::run::Run;
 use vmio_model::study::DoneReason;
 use vmio_node::{Journal, Local, recover};
 use vmio_rig::engine::measure::{Ended, Next};

@@ -15,8 +15,9 @@ use std::path::PathBuf;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Afar, Environment, Run};
+use vmio_model::result::{Afar, Environment};
 use vmio_model::rules::Severity;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_node::ssh::Address;

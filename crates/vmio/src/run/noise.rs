@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_model::result::{Environment, Run};
+use vmio_model::result::Environment;
+use vmio_model::run::Run;
 use vmio_model::summary::{self, CellNoise};
 
 use crate::context::Context;

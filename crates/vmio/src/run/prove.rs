@@ -3,8 +3,8 @@
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::Run;
 use vmio_model::rules::Finding;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 use crate::report::Report;

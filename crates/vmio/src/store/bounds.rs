@@ -5,7 +5,8 @@
 use std::collections::BTreeSet;
 
 use vmio_model::figure::Value;
-use vmio_model::result::{Run, WorkloadResult};
+use vmio_model::result::WorkloadResult;
+use vmio_model::run::Run;
 use vmio_model::study::cells::MOST_CELLS;
 
 /// Most values (what commas part) in the texts of a run.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::summary::SCHEMA_VERSION;
 
 use super::bounds::Weight;

@@ -1,7 +1,7 @@
 //! Which run is meant, and which runs belong to it.
 
 use vmio_model::kind::RunKind;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 
 use super::{Store, StoreError};
 

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rusqlite::{ErrorCode, Transaction, TransactionBehavior, params};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Environment, Run, RunState};
+use vmio_model::result::{Environment, RunState};
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 use super::{NewRun, Result, Store, StoreError, bounds, exported, guard, insert, to_json};

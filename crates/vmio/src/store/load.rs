@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use rusqlite::{OptionalExtension, params};
-use vmio_model::result::{Run, Sample, Skipped, WorkloadResult};
+use vmio_model::result::{Sample, Skipped, WorkloadResult};
+use vmio_model::run::Run;
 
 use super::bounds::Weight;
 use super::{Result, Store, StoreError};

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Once;
 
 use vmio::store::Store;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 #[allow(unused_imports)]
 pub use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_for, scratch};

@@ -8,6 +8,7 @@ use serde_json::json;
 use vmio_model::cell::*;
 use vmio_model::figure::*;
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 use crate::common::{Noise, environment};

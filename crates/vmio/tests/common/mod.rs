@@ -14,6 +14,7 @@ use serde_json::json;
 use vmio_model::cell::*;
 use vmio_model::figure::Distribution;
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 
 /// A small deterministic generator (Knuth's MMIX constants), for noise that is the same each time.

@@ -7,6 +7,7 @@ use serde_json::json;
 use vmio::studies;
 use vmio_model::cell::Cell;
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_model::study::control::{controls, logical_blocks};
 use vmio_rig::workloads;
 

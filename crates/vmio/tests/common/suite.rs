@@ -6,6 +6,7 @@ use vmio::studies;
 use vmio_model::cell::Cell;
 use vmio_model::figure::{Form, RUN, Reading};
 use vmio_model::result::*;
+use vmio_model::run::Run;
 use vmio_rig::workloads;
 
 use super::{Noise, environment};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vmio_model::cell::Cell;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::study;
 use vmio_rig::engine::measure::Ended;
 

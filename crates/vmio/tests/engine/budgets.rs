@@ -1,6 +1,7 @@
 //! Budgets of time and of what is written.
 
-use vmio_model::result::{DeviceUse, Run};
+use vmio_model::result::DeviceUse;
+use vmio_model::run::Run;
 use vmio_model::study::{self, DoneReason};
 use vmio_rig::engine::measure::{self as engine, Ended, Next, next_noise};
 

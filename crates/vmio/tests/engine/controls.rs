@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vmio_model::cell::Cell;
-use vmio_model::result::Run;
+use vmio_model::run::Run;
 use vmio_model::study;
 
 use crate::bed::{Bed, Fake, controlled, taken};

@@ -2,7 +2,8 @@
 
 use crate::cell::{Actor, Cell, Nic, Side, Subject};
 use crate::figure::{Distribution, Figure, Reading, Unit, Value};
-use crate::result::{BANDWIDTH, DiskWork, LATENCY, Run, Sample, WorkloadResult, WorkloadTraits};
+use crate::result::{BANDWIDTH, DiskWork, LATENCY, Sample, WorkloadResult, WorkloadTraits};
+use crate::run::Run;
 use crate::testing::{Bench, Lcg, virtio};
 
 /// A made-up run: what the actors of each cell say in each of six rounds, two a boot, each number scattered

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use vmio_look::backing::Backing;
 use vmio_model::modelled::ModelledDisk;
-use vmio_model::result::{DiskWork, Run};
+use vmio_model::result::DiskWork;
+use vmio_model::run::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;

@@ -1,7 +1,8 @@
 //! The curves of latency.
 
 use vmio_model::figure::{Form, Unit};
-use vmio_model::result::{Run, WorkloadResult};
+use vmio_model::result::WorkloadResult;
+use vmio_model::run::Run;
 use vmio_model::summary::{FigureRow, Percentile};
 
 use crate::report::groups::{self, Group, Row};

@@ -2,7 +2,8 @@
 //! with whatever it measured.
 
 use vmio_model::figure::{Figure, Reading, Value};
-use vmio_model::result::{Run, Sample};
+use vmio_model::result::Sample;
+use vmio_model::run::Run;
 use vmio_model::summary::judge_of;
 
 use crate::report::format::{self, time};
