@@ -1,6 +1,6 @@
 //! A cell: what is measured at once. It is one or more **actors**, each a **side** (a guest of some
 //! shape, or the host itself) that runs a workload on a **subject** (a disk, a path of a network, the
-//! machine itself, a cluster), under **settings**. The names in it are entries of the extension points
+//! machine itself), under **settings**. The names in it are entries of the extension points
 //! in `vmio-rig`; this crate does not know what the entries do.
 
 mod actor;

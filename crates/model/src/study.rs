@@ -183,9 +183,6 @@ pub struct Matrix {
     /// The machine itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub machine: bool,
-    /// Clusters of so many machines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub clusters: Vec<u32>,
     /// Entries of `workloads/`.
     pub workloads: Vec<String>,
     /// Entries of `settings/`, each with the values that it takes in turn.
@@ -283,8 +280,6 @@ pub enum Sort {
     Path,
     /// The machine itself.
     Machine,
-    /// A cluster of machines.
-    Cluster,
 }
 
 impl Sort {
@@ -295,7 +290,6 @@ impl Sort {
             Subject::Disk { .. } => Sort::Disk,
             Subject::Path { .. } => Sort::Path,
             Subject::Machine => Sort::Machine,
-            Subject::Cluster { .. } => Sort::Cluster,
         }
     }
 
@@ -305,7 +299,6 @@ impl Sort {
             Sort::Disk => "a disk",
             Sort::Path => "a path of a network",
             Sort::Machine => "the machine itself",
-            Sort::Cluster => "a cluster",
         }
     }
 }

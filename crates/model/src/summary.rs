@@ -103,9 +103,8 @@ pub struct Summary {
 /// with something else: what its first cells get of that.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
-    /// What of the host's speed it is about; `None` of what is of no one nature.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nature: Option<Nature>,
+    /// What of the host's speed it is about.
+    pub nature: Nature,
     /// The kind of guest: `qemu`, `container`.
     #[serde(default)]
     pub side: String,

@@ -117,7 +117,7 @@ impl Actor {
         match &mut self.subject {
             Subject::Disk { attachment, .. } => *attachment = None,
             Subject::Path { nic, .. } => *nic = None,
-            Subject::Machine | Subject::Cluster { .. } => {}
+            Subject::Machine => {}
         }
     }
 }

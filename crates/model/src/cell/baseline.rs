@@ -85,7 +85,7 @@ impl Like {
                     put(network, &self.network);
                     put(peer, &self.peer);
                 }
-                Subject::Machine | Subject::Cluster { .. } => {}
+                Subject::Machine => {}
             }
         }
         put(&mut cell.lead.workload, &self.workload);

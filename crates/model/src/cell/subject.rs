@@ -27,11 +27,6 @@ pub enum Subject {
     },
     /// The machine itself: its processors and memory.
     Machine,
-    /// Several machines of the actor's side at once, joined by a network.
-    Cluster {
-        /// How many.
-        nodes: u32,
-    },
 }
 
 /// A network device as a guest sees it.
@@ -67,13 +62,12 @@ impl Nic {
 }
 
 impl Subject {
-    /// What it is, without how a guest sees it: `device`, `veth.host`, `machine`, `cluster.3`.
+    /// What it is, without how a guest sees it: `device`, `veth.host`, `machine`.
     pub fn place(&self) -> String {
         match self {
             Subject::Disk { target, .. } => target.clone(),
             Subject::Path { network, peer, .. } => format!("{network}.{peer}"),
             Subject::Machine => "machine".to_owned(),
-            Subject::Cluster { nodes } => format!("cluster.{nodes}"),
         }
     }
 
@@ -83,7 +77,7 @@ impl Subject {
         match self {
             Subject::Disk { attachment, .. } => attachment.as_ref().map(Attachment::label),
             Subject::Path { nic, .. } => nic.as_ref().map(Nic::label),
-            Subject::Machine | Subject::Cluster { .. } => None,
+            Subject::Machine => None,
         }
     }
 

@@ -34,8 +34,6 @@ fn a_key_says_all_that_differs() {
         Cell::of(Side::of("qemu"), path(Some(nic)), "iperf3-tcp").key(),
         "bridge.host/qemu/virtio-net+vhost+q4/iperf3-tcp"
     );
-    let cluster = Cell::of(Side::of("qemu"), Subject::Cluster { nodes: 3 }, "dfsio-write");
-    assert_eq!(cluster.key(), "cluster.3/qemu/dfsio-write");
 }
 
 /// The form in which most cells are stored and shown has no member that says nothing.

@@ -79,7 +79,7 @@ impl Pattern {
                 let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
                 named && nic.as_ref().map(|nic| &nic.model) == self.nic.as_ref()
             }
-            Subject::Machine | Subject::Cluster { .. } => false,
+            Subject::Machine => false,
         }
     }
 

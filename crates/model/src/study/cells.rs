@@ -83,8 +83,7 @@ impl Matrix {
     pub(super) fn count(&self) -> u64 {
         let places = self.disks.as_ref().map_or(0, |d| d.targets.len() as u64)
             + self.paths.as_ref().map_or(0, |p| product([p.networks.len(), p.peers.len()]))
-            + u64::from(self.machine)
-            + self.clusters.len() as u64;
+            + u64::from(self.machine);
         let ways = match (&self.disks, &self.paths) {
             (Some(disks), _) => disks.count(),
             (_, Some(paths)) => paths.count(),
@@ -145,7 +144,6 @@ impl Matrix {
             }
         }
         all.extend(self.machine.then_some(Subject::Machine));
-        all.extend(self.clusters.iter().map(|&nodes| Subject::Cluster { nodes }));
         all
     }
 

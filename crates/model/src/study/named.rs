@@ -14,7 +14,7 @@ pub struct NamedCell {
     pub settings: Settings,
 }
 
-/// An actor. One of `disk`, `path`, `machine` and `cluster` is there.
+/// An actor. One of `disk`, `path` and `machine` is there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NamedActor {
     /// Entry of `guests/`.
@@ -34,9 +34,6 @@ pub struct NamedActor {
     /// The machine itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub machine: bool,
-    /// A cluster of so many machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<u32>,
     /// Entry of `workloads/`.
     pub workload: String,
     /// Seconds from the start of the cell until it starts.
@@ -114,7 +111,6 @@ impl From<&Actor> for NamedActor {
             disk: None,
             path: None,
             machine: false,
-            cluster: None,
             workload: workload.clone(),
             start_seconds: start.seconds(),
             seconds: duration.map(Millis::seconds),
@@ -129,7 +125,6 @@ impl From<&Actor> for NamedActor {
                 named.path = Some(NamedPath { network, peer, nic, vhost, queues, ring });
             }
             Subject::Machine => named.machine = true,
-            Subject::Cluster { nodes } => named.cluster = Some(nodes),
         }
         named
     }
@@ -139,11 +134,10 @@ impl NamedActor {
     fn actor(&self) -> Actor {
         let nic =
             |p: &NamedPath| p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues, ring: p.ring });
-        let subject = match (&self.disk, &self.path, self.cluster) {
-            (Some(disk), ..) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
-            (_, Some(p), _) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },
-            (.., Some(nodes)) => Subject::Cluster { nodes },
-            _ => Subject::Machine,
+        let subject = match (&self.disk, &self.path) {
+            (Some(disk), _) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
+            (_, Some(p)) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },
+            (None, None) => Subject::Machine,
         };
         Actor {
             side: Side { shape: self.shape.clone(), nth: self.nth.saturating_sub(1), ..Side::of(self.side.clone()) },

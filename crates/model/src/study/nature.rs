@@ -31,19 +31,18 @@ impl Nature {
     /// All, in the order in which they are shown.
     pub const ALL: [Nature; 4] = [Nature::Storage, Nature::Network, Nature::Cpu, Nature::Memory];
 
-    /// Of a workload of this group, if it is in any, on a subject of this sort; a cluster's is none of them.
-    pub fn of(sort: Sort, group: Option<&str>) -> Option<Nature> {
+    /// Of a workload of this group, if it is in any, on a subject of this sort.
+    pub fn of(sort: Sort, group: Option<&str>) -> Nature {
         match sort {
-            Sort::Disk => Some(Nature::Storage),
-            Sort::Path => Some(Nature::Network),
-            Sort::Machine if group.is_some_and(|group| OF_MEMORY.contains(&group)) => Some(Nature::Memory),
-            Sort::Machine => Some(Nature::Cpu),
-            Sort::Cluster => None,
+            Sort::Disk => Nature::Storage,
+            Sort::Path => Nature::Network,
+            Sort::Machine if group.is_some_and(|group| OF_MEMORY.contains(&group)) => Nature::Memory,
+            Sort::Machine => Nature::Cpu,
         }
     }
 
     /// Of a cell, by what its leading actor does.
-    pub fn of_cell(cell: &Cell, workloads: &[WorkloadTraits]) -> Option<Nature> {
+    pub fn of_cell(cell: &Cell, workloads: &[WorkloadTraits]) -> Nature {
         let traits = workloads.iter().find(|w| w.name == cell.workload());
         Nature::of(Sort::of(&cell.lead.subject), traits.and_then(|w| w.group.as_deref()))
     }
@@ -100,9 +99,9 @@ mod tests {
 
     #[test]
     fn the_machines_workloads_are_told_apart_by_their_group() {
-        assert_eq!(Nature::of(Sort::Machine, Some("stream")), Some(Nature::Memory));
-        assert_eq!(Nature::of(Sort::Machine, Some("integer")), Some(Nature::Cpu));
-        assert_eq!(Nature::of(Sort::Machine, None), Some(Nature::Cpu));
-        assert_eq!(Nature::of(Sort::Disk, Some("memory")), Some(Nature::Storage));
+        assert_eq!(Nature::of(Sort::Machine, Some("stream")), Nature::Memory);
+        assert_eq!(Nature::of(Sort::Machine, Some("integer")), Nature::Cpu);
+        assert_eq!(Nature::of(Sort::Machine, None), Nature::Cpu);
+        assert_eq!(Nature::of(Sort::Disk, Some("memory")), Nature::Storage);
     }
 }

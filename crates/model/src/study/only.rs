@@ -13,8 +13,7 @@ impl Study {
     pub fn only(&self, natures: &[Nature], names: &Names) -> Option<Study> {
         let wanted = |sort: Sort, workload: &str| {
             let traits = names.traits.and_then(|of| of(workload));
-            let nature = Nature::of(sort, traits.as_ref().and_then(|traits| traits.group.as_deref()));
-            nature.is_some_and(|nature| natures.contains(&nature))
+            natures.contains(&Nature::of(sort, traits.as_ref().and_then(|traits| traits.group.as_deref())))
         };
         let mut part = self.clone();
         for matrix in &mut part.matrix {
@@ -98,8 +97,7 @@ impl Matrix {
         match self {
             Matrix { disks: Some(_), .. } => Sort::Disk,
             Matrix { paths: Some(_), .. } => Sort::Path,
-            Matrix { machine: true, .. } => Sort::Machine,
-            _ => Sort::Cluster,
+            _ => Sort::Machine,
         }
     }
 }

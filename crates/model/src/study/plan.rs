@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
 use super::Study;
-use crate::cell::{Actor, Cell, Millis, Side, Subject};
+use crate::cell::{Actor, Cell, Millis, Side};
 use crate::result::WorkloadTraits;
 
 pub mod spans;
@@ -73,7 +73,7 @@ pub struct Plan {
     pub min_rounds: u32,
     /// Rounds at most.
     pub max_rounds: u32,
-    /// Guests booted at each boot: one a side, and in a cluster as many as it has machines.
+    /// Guests booted at each boot: one a side.
     pub guests_per_boot: u32,
     /// Seconds until every cell ran once: when the first figures are there.
     pub first_round_seconds: f64,
@@ -199,13 +199,8 @@ pub fn estimate(study: &Study, traits: &[WorkloadTraits], rates: &Rates) -> Plan
 
 /// Guests that are booted, and run at the same time (a container takes no time to start): one of a side carries the subjects of all its cells.
 fn guests(cells: &[Cell]) -> u32 {
-    let mut machines: BTreeMap<Side, u32> = BTreeMap::new();
-    for actor in cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.shares_kernel()) {
-        let nodes = if let Subject::Cluster { nodes } = actor.subject { nodes } else { 1 };
-        let most = machines.entry(actor.side).or_default();
-        *most = nodes.max(*most);
-    }
-    machines.values().sum()
+    let actors = cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.shares_kernel());
+    actors.map(|actor| actor.side).collect::<BTreeSet<Side>>().len() as u32
 }
 
 /// Seconds of writing so much; what is not written takes none, whatever the rate.

@@ -57,7 +57,7 @@ pub(super) fn headlines(
         let kinds = if baseline.is_native() { kinds(&own) } else { vec![own] };
         kinds.into_iter().filter_map(move |own| headline(run, cells, (nature, &own), baseline, rule, emulated))
     };
-    Nature::ALL.into_iter().map(Some).chain([None]).flat_map(of).collect()
+    Nature::ALL.into_iter().flat_map(of).collect()
 }
 
 /// The shares by the kind of guest that they are of: those with a machine first, else in the order in which they come.
@@ -76,7 +76,7 @@ fn kinds<'a>(shares: &[&'a Share]) -> Vec<Vec<&'a Share>> {
 fn headline(
     run: &Run,
     cells: &[CellRow],
-    (nature, shares): (Option<Nature>, &[&Share]),
+    (nature, shares): (Nature, &[&Share]),
     baseline: &Baseline,
     rule: &Convergence,
     emulated: bool,

@@ -104,7 +104,7 @@ workloads = ["iperf3"]
 }
 
 #[test]
-fn the_machine_itself_and_clusters() {
+fn the_machine_itself_under_settings() {
     let study = whole(
         no_disks(),
         r#"[[matrix]]
@@ -114,8 +114,8 @@ machine = true
 workloads = ["openssl"]
 [[matrix]]
 sides = ["native", "qemu"]
-clusters = [3, 5]
-workloads = ["dfsio"]
+machine = true
+workloads = ["zstd"]
 settings = { mtu = ["1500", "9000"], read-ahead = ["128k"] }
 "#,
     );
@@ -126,14 +126,10 @@ settings = { mtu = ["1500", "9000"], read-ahead = ["128k"] }
             "machine/qemu/openssl",
             "machine/native:vcpus=4/openssl",
             "machine/qemu:vcpus=4/openssl",
-            "cluster.3/native/dfsio [mtu=1500, read-ahead=128k]",
-            "cluster.3/qemu/dfsio [mtu=1500, read-ahead=128k]",
-            "cluster.3/native/dfsio [mtu=9000, read-ahead=128k]",
-            "cluster.3/qemu/dfsio [mtu=9000, read-ahead=128k]",
-            "cluster.5/native/dfsio [mtu=1500, read-ahead=128k]",
-            "cluster.5/qemu/dfsio [mtu=1500, read-ahead=128k]",
-            "cluster.5/native/dfsio [mtu=9000, read-ahead=128k]",
-            "cluster.5/qemu/dfsio [mtu=9000, read-ahead=128k]",
+            "machine/native/zstd [mtu=1500, read-ahead=128k]",
+            "machine/qemu/zstd [mtu=1500, read-ahead=128k]",
+            "machine/native/zstd [mtu=9000, read-ahead=128k]",
+            "machine/qemu/zstd [mtu=9000, read-ahead=128k]",
         ]
     );
 }
@@ -157,7 +153,7 @@ seconds = 3
 actors = [
   { side = "qemu", path = { network = "bridge", peer = "host", nic = "virtio-net", vhost = true }, workload = "iperf3" },
   { side = "qemu", nth = 2, path = { network = "bridge", peer = "far", nic = "e1000", queues = 2 }, workload = "iperf3" },
-  { side = "native", cluster = 3, workload = "dfsio" },
+  { side = "native", machine = true, workload = "zstd" },
 ]
 
 [[cell]]
@@ -167,7 +163,7 @@ actors = [
 ]
 "#;
 
-/// Disk and machine at once; two guests and a native cluster; two native sides.
+/// Disk and machine at once; two guests and the host; two native sides.
 #[test]
 fn cells_of_several_actors_are_named_one_by_one() {
     let study = whole(disks(), NAMED);
@@ -177,8 +173,8 @@ fn cells_of_several_actors_are_named_one_by_one() {
             "device/native:vcpus=2/seq-read & machine/native#2/openssl@0.5s~3s [read-ahead=4096k]",
             "device/qemu:vcpus=2/virtio-blk,none,io_uring+q4/seq-read & machine/qemu#2/openssl@0.5s~3s \
              [read-ahead=4096k]",
-            "bridge.host/native/iperf3 & bridge.far/native#2/iperf3 & cluster.3/native/dfsio",
-            "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & cluster.3/native/dfsio",
+            "bridge.host/native/iperf3 & bridge.far/native#2/iperf3 & machine/native/zstd",
+            "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & machine/native/zstd",
             "device/native/seq-read & device/native:vcpus=2#2/seq-read",
         ]
     );

@@ -38,8 +38,7 @@ settings = { swap = "off" }
     assert_eq!(
         problems(&text),
         [
-            "bad.toml:18: matrix.targets: unknown key; there is sides, shapes, disks, paths, machine, clusters, workloads, \
-             settings"
+            "bad.toml:18: matrix.targets: unknown key; there is sides, shapes, disks, paths, machine, workloads, settings"
                 .to_owned(),
             "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, driver, \
              cache, aio, iothread, options)"
@@ -64,17 +63,14 @@ settings = { swap = "off" }
 
 #[test]
 fn what_is_worked_on_is_one_sort() {
-    let what = "name what is worked on, and one sort of it: disks, paths, machine = true or clusters";
+    let what = "name what is worked on, and one sort of it: disks, paths or machine = true";
     let head = no_disks();
     let of = |lines: &str| one(&head, &format!("[[matrix]]\nsides = [\"native\"]\n{lines}\n"));
     assert_eq!(of("workloads = [\"openssl\"]"), format!("13: matrix: {what}"));
     assert_eq!(of("machine = false\nworkloads = [\"openssl\"]"), format!("13: matrix: {what}"));
-    assert_eq!(of("machine = true\nclusters = [3]\nworkloads = [\"openssl\"]"), format!("13: matrix: {what}"));
-    assert_eq!(of("clusters = []\nworkloads = [\"dfsio\"]"), "15: matrix.clusters: is empty; name at least one");
-    let what = "name what is worked on, and one thing: disk, path, machine = true or cluster";
+    let what = "name what is worked on, and one thing: disk, path or machine = true";
     let of = |actor: &str| one(&head, &format!("[[cell]]\nactors = [\n{{ side = \"native\", {actor} }},\n]\n"));
     assert_eq!(of("workload = \"openssl\""), format!("15: cell.actors: {what}"));
-    assert_eq!(of("machine = true, cluster = 3, workload = \"openssl\""), format!("15: cell.actors: {what}"));
     assert!(one(&head, "[[cell]]\nactors = []\n").contains("14: cell.actors: is empty; name at least one"));
     assert!(one(&head, "[[cell]]\nactors = [3]\n").contains("cell.actors: must be a table like { side = "));
     assert_eq!(said(&head, "[[cell]]\nsettings = {}\n"), ["13: cell.actors: missing"]);
@@ -88,19 +84,14 @@ fn a_workload_stands_where_it_can_work() {
         "16: matrix.workloads: `iperf3` works on a path of a network, not on the machine itself"
     );
     assert_eq!(
-        of("clusters = [3]\nworkloads = [\"seq-read\"]"),
-        "16: matrix.workloads: `seq-read` works on a disk, not on a cluster"
+        of("machine = true\nworkloads = [\"seq-read\"]"),
+        "16: matrix.workloads: `seq-read` works on a disk, not on the machine itself"
     );
     let on_disk =
         "[[matrix]]\nsides = [\"native\"]\ndisks.targets = [\"device\"]\nworkloads = [\"job-7\", \"openssl\"]\n";
     assert_eq!(one(&disks(), on_disk), "19: matrix.workloads: `openssl` works on the machine itself, not on a disk");
     // A name of the family works where the family does.
     assert!(of("machine = true\nworkloads = [\"job-7\"]").contains("`job-7` works on a disk, not on the machine"));
-    let actor = "[[cell]]\nactors = [{ side = \"native\", machine = true, workload = \"dfsio\" }]\n";
-    assert_eq!(
-        one(&no_disks(), actor),
-        "14: cell.actors.workload: `dfsio` works on a cluster, not on the machine itself"
-    );
 }
 
 /// Sizes and a write budget are asked for where a cell is on a disk, and refused where none is.

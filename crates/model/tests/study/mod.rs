@@ -108,7 +108,7 @@ fn all_names() -> Names {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     names.networks.insert(0, "veth".to_owned());
     names.peers.extend(list(&["far"]));
-    let more = [("iperf3", Sort::Path), ("openssl", Sort::Machine), ("dfsio", Sort::Cluster)];
+    let more = [("iperf3", Sort::Path), ("openssl", Sort::Machine), ("zstd", Sort::Machine)];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },

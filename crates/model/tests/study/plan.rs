@@ -152,9 +152,9 @@ fn a_span_suffices_for_the_longest_actor() {
     assert_eq!((of(2) >> 20, of(4) >> 20), (64, 125));
 }
 
-/// The largest shape is what the plan asks of the machine; a cluster is as many guests as it has machines.
+/// The largest shape is what the plan asks of the machine; a guest of another shape is another guest.
 #[test]
-fn shapes_and_clusters_are_in_the_plan() {
+fn shapes_are_in_the_plan() {
     let study = whole(
         no_disks(),
         r#"[[matrix]]
@@ -162,14 +162,9 @@ sides = ["native", "qemu"]
 shapes = [{}, { vcpus = 4, memory_mib = 1024 }]
 machine = true
 workloads = ["openssl"]
-[[matrix]]
-sides = ["qemu"]
-clusters = [3, 5]
-workloads = ["dfsio"]
 "#,
     );
     let plan = estimate(&study, &traits(), &rates());
     assert_eq!((plan.vcpus, plan.memory_bytes), (4, 1 << 30));
-    // The plain guest is one of the five of the larger cluster; the shaped one is another.
-    assert_eq!(plan.guests_per_boot, 6);
+    assert_eq!(plan.guests_per_boot, 2);
 }

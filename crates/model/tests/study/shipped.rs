@@ -149,13 +149,9 @@ actors = [
   { side = "qemu", nth = 2, disk = { target = "device", driver = "virtio-blk" }, workload = "dd-read" },
 ]
 "#;
-    let real = |block: &str| {
-        assert!(!block.contains("WORKLOAD") || block.contains("clusters"), "there is one: {block}");
-        block.replace("WORKLOAD", "dfsio")
-    };
     let mut seen = 0;
     for block in page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
-        let text: String = block.split_inclusive("\n\n").map(real).collect();
+        let text = block;
         let cells = if text.contains("[[") { "" } else { more };
         assert!(!whole(disks(), &format!("{text}{cells}")).cells().is_empty());
         seen += 1;

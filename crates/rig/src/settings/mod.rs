@@ -210,7 +210,6 @@ mod tests {
                 Subject::Path { network: "uplink".into(), peer: "remote".into(), nic: nic.clone() },
                 Subject::Path { network: "loopback".into(), peer: "host".into(), nic },
                 Subject::Machine,
-                Subject::Cluster { nodes: 3 },
             ];
             let subjects = targets::ALL.iter().map(disk).chain(others);
             all.extend(subjects.map(|subject| Cell::of(Side::of(kind), subject, "some-work").lead));

@@ -214,7 +214,6 @@ pub(super) fn distinct(all: impl Iterator<Item = String>) -> Vec<String> {
 fn name(subject: &Subject) -> String {
     match subject {
         Subject::Machine => "the machine itself".to_owned(),
-        Subject::Cluster { nodes } => format!("a cluster of {nodes}"),
         Subject::Disk { .. } | Subject::Path { .. } => subject.place(),
     }
 }
@@ -303,6 +302,6 @@ fn kind(group: &Group<'_>) -> Option<&'static str> {
         (Sort::Disk, _) => Some("targets"),
         (Sort::Path, 0..=1) => Some("path"),
         (Sort::Path, _) => Some("paths"),
-        (Sort::Machine | Sort::Cluster, _) => None,
+        (Sort::Machine, _) => None,
     }
 }

@@ -8,7 +8,6 @@ use vmio_model::figure::{Better, Form, Unit};
 use vmio_model::result::{Environment, Mark, Skipped};
 use vmio_model::run::Run;
 use vmio_model::stats::Estimate;
-use vmio_model::study::Nature;
 use vmio_model::summary::over_time::Knee;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Share, Summary};
@@ -180,7 +179,7 @@ pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<String>, &He
     let several = !summary.further_headlines.is_empty();
     let kinds = summary.headlines().map(|h| &h.side).collect::<BTreeSet<_>>().len();
     summary.headlines().map(move |h| {
-        let nature = h.nature.filter(|_| several).map(Nature::heading);
+        let nature = several.then(|| h.nature.heading());
         let heading = nature.map(|nature| if kinds > 1 { format!("{nature}, {}", h.side) } else { nature.to_owned() });
         (heading, h)
     })

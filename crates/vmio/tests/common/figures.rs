@@ -42,7 +42,7 @@ machine = true
 workloads = ["wakeups"]
 [[matrix]]
 sides = ["qemu"]
-clusters = [3]
+machine = true
 workloads = ["hashes"]
 [[cell]]
 [[cell.actors]]

@@ -8,7 +8,7 @@ use crate::cell::{Aio, CONTAINER, Cache, Options};
 use crate::study::{Disks, Matrix, Names, Paths, Sort};
 use crate::toml_reader::{Reader, Section};
 
-const KEYS: [&str; 8] = ["sides", "shapes", "disks", "paths", "machine", "clusters", "workloads", "settings"];
+const KEYS: [&str; 7] = ["sides", "shapes", "disks", "paths", "machine", "workloads", "settings"];
 
 impl Reader<'_> {
     pub(super) fn matrix(&mut self, s: &Section<'_, '_>, names: &Names) -> Option<Matrix> {
@@ -26,18 +26,14 @@ impl Reader<'_> {
         let disks = self.disks_below(s, names, native, refused);
         let paths = self.paths(s, names, native, refused);
         let machine = self.switch(s, "machine", false);
-        let nodes =
-            |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.whole_value(item, path, 2, 1000);
-        let clusters = if has("clusters") { self.list(s, "clusters", None, nodes) } else { Some(Vec::new()) };
         let sorts = [
             has("disks").then_some(Sort::Disk),
             has("paths").then_some(Sort::Path),
             machine.unwrap_or(false).then_some(Sort::Machine),
-            has("clusters").then_some(Sort::Cluster),
         ];
         let sorts: Vec<Sort> = sorts.into_iter().flatten().collect();
         if sorts.len() != 1 {
-            let what = "name what is worked on, and one sort of it: disks, paths, machine = true or clusters";
+            let what = "name what is worked on, and one sort of it: disks, paths or machine = true";
             self.problem(&s.span, "matrix", what.to_owned());
         }
         let on = sorts.first().copied();
@@ -49,7 +45,6 @@ impl Reader<'_> {
             disks,
             paths,
             machine: machine?,
-            clusters: clusters?,
             workloads: workloads?,
             settings: settings.unwrap_or_default(),
         };

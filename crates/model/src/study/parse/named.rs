@@ -28,8 +28,7 @@ impl Reader<'_> {
     fn actor(&mut self, item: &Spanned<DeValue<'_>>, path: &str, names: &Names) -> Option<NamedActor> {
         let s = self.table(item, path, ACTOR)?;
         let before = self.problems.len();
-        let keys =
-            ["side", "nth", "shape", "disk", "path", "machine", "cluster", "workload", "start_seconds", "seconds"];
+        let keys = ["side", "nth", "shape", "disk", "path", "machine", "workload", "start_seconds", "seconds"];
         self.known_keys(&s, &keys);
         let side = self.one_of(&s, "side", &names.guests);
         let bare = side.as_ref().and_then(|side| Bare::of([side]));
@@ -39,17 +38,15 @@ impl Reader<'_> {
         let disk = self.below(&s, "disk").and_then(|s| self.named_disk(&s, names, bare));
         let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, bare));
         let machine = self.switch(&s, "machine", false);
-        let cluster = self.whole_if(&s, "cluster", 2, 1000);
         let has = |key: &str| s.table.contains_key(key);
         let sorts = [
             has("disk").then_some(Sort::Disk),
             has("path").then_some(Sort::Path),
             machine.unwrap_or(false).then_some(Sort::Machine),
-            has("cluster").then_some(Sort::Cluster),
         ];
         let sorts: Vec<Sort> = sorts.into_iter().flatten().collect();
         if sorts.len() != 1 {
-            let what = "name what is worked on, and one thing: disk, path, machine = true or cluster";
+            let what = "name what is worked on, and one thing: disk, path or machine = true";
             self.problem(&s.span, path, what.to_owned());
         }
         let workload = match s.table.get("workload") {
@@ -68,7 +65,6 @@ impl Reader<'_> {
             disk,
             path: net,
             machine: machine?,
-            cluster,
             workload: workload?,
             start_seconds: start_seconds?,
             seconds,

@@ -151,7 +151,7 @@ fn sees_nothing(actor: &Actor, names: &Names) -> bool {
     let device = match &actor.subject {
         Subject::Disk { attachment, .. } => attachment.is_some(),
         Subject::Path { network, nic, .. } => nic.is_some() || names.inside.contains(network),
-        Subject::Machine | Subject::Cluster { .. } => true,
+        Subject::Machine => true,
     };
     !actor.side.shares_kernel() && !device
 }

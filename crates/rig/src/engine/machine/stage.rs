@@ -80,7 +80,6 @@ impl Machine<'_> {
             On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
             On::Machine => self.on_machine(actor, workload, seconds),
             On::Path { network, peer, .. } => self.on_path(actor, (network, peer), workload, seconds),
-            other @ On::Cluster { .. } => anyhow::bail!("nothing in vmio prepares {} yet", other.place()),
         }
     }
 

@@ -96,7 +96,7 @@ fn why_not_afar(actor: &Actor, wishes: &Wishes) -> Option<WhyNot> {
             return Some(WhyNot::PageCacheOfOtherMachine { workload: actor.workload.clone() });
         }
         Subject::Path { .. } => return Some(WhyNot::PathFromOtherMachine),
-        Subject::Disk { .. } | Subject::Machine | Subject::Cluster { .. } => {}
+        Subject::Disk { .. } | Subject::Machine => {}
     }
     if !actor.side.shape.is_plain() {
         return Some(WhyNot::ShapeOfOtherMachine);
