@@ -1,40 +1,8 @@
-//! Compiles the eBPF programs of `bpf/` with clang. libbpf adapts the object to the running kernel
-//! when it is loaded (CO-RE), so it is built once, wherever.
+//! Compiles the eBPF program that traces block requests.
 
-// It compiles; what it is part of looks.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
-
-use std::env;
-use std::path::Path;
-use std::process::Command;
-
-const SOURCE: &str = "bpf/blocktrace.bpf.c";
+#[path = "../bpf_build.rs"]
+mod bpf_build;
 
 fn main() {
-    for file in [SOURCE, "bpf/kernel.h", "bpf/bucket.h"] {
-        println!("cargo:rerun-if-changed={file}");
-    }
-    println!("cargo:rerun-if-env-changed=CLANG");
-    let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
-    // Set by libbpf-sys, which brings libbpf's headers.
-    let include = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
-    let object = Path::new(&out).join("blocktrace.bpf.o");
-    let target = match env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() {
-        Ok("big") => "bpfeb",
-        _ => "bpfel",
-    };
-    // -mcpu=v3: compare and swap, from Linux 5.12. -g: CO-RE needs the types.
-    let done = Command::new(&clang)
-        .args(["-target", target, "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I", &include, "-c", SOURCE, "-o"])
-        .arg(&object)
-        .status();
-    match done {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} could not compile {SOURCE} ({status}); its messages are above"),
-        Err(e) => panic!(
-            "cannot run {clang}, which compiles the eBPF programs: {e}\n  help: scripts/setup build \
-             (Debian: apt install clang), or name one: CLANG=clang-16 cargo build"
-        ),
-    }
+    bpf_build::compile("blocktrace", &["bpf/kernel.h", "bpf/bucket.h"]);
 }

@@ -23,7 +23,7 @@ pub mod ssh;
 pub mod tap;
 pub mod udp;
 
-pub use agent::remote::{Halves, Offset, Remote};
+pub use agent::remote::{Halves, Remote};
 pub use agent::{Agent, container, init, proto, stream};
 pub use fake::Fake;
 pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};

@@ -14,7 +14,7 @@ use crate::agent::message::{PIECE_BYTES, Reply, Request, decode_samples};
 use crate::agent::proto::{Frame, Kind};
 use crate::local::child::Stream;
 use crate::local::{KEEP_BYTES, Kept};
-use crate::machine::{DEATH_LIMIT, monotonic_seconds};
+use crate::machine::DEATH_LIMIT;
 use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
     SamplePlan, Sampling, Spare,
@@ -23,15 +23,6 @@ use crate::{
 /// The two directions of a stream to an agent. A write that may block for ever should have a time
 /// limit of the stream's own (`UnixStream::set_write_timeout`).
 pub type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
-
-/// How far another machine's clock is from this one's.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offset {
-    /// The other machine's `CLOCK_MONOTONIC` minus this machine's.
-    pub seconds: f64,
-    /// The true offset is at most this far from `seconds`.
-    pub error_seconds: f64,
-}
 
 /// A machine behind an agent. When the last use of it is dropped, the session ends and the agent
 /// undoes what was changed.
@@ -48,25 +39,6 @@ impl Remote {
     /// another version.
     pub fn connect(name: &str, stream: Halves, limit: Duration) -> Result<Self> {
         Ok(Self { client: Client::connect(name, stream, limit)? })
-    }
-
-    /// Compares the clocks by the quickest of several round trips: the answer was made between
-    /// sending and receiving, hence the error is half the round trip (Cristian's algorithm).
-    ///
-    /// # Errors
-    /// When the agent is gone.
-    pub fn clock_offset(&self) -> Result<Offset> {
-        let mut best = Offset { seconds: 0.0, error_seconds: f64::INFINITY };
-        for _ in 0..10 {
-            let sent = monotonic_seconds();
-            let theirs = self.clock_seconds()?;
-            let received = monotonic_seconds();
-            let error_seconds = (received - sent) / 2.0;
-            if error_seconds < best.error_seconds {
-                best = Offset { seconds: theirs - f64::midpoint(sent, received), error_seconds };
-            }
-        }
-        Ok(best)
     }
 
     /// Switches the machine off, if the agent is its init.

@@ -28,6 +28,13 @@ pub struct Dd {
     pub writes: bool,
 }
 
+/// The paper's read.
+pub const DD_READ: Dd = Dd { name: "dd-read", about: "dd: 64 KiB buffered reads of twice the memory", writes: false };
+
+/// The paper's write.
+pub const DD_WRITE: Dd =
+    Dd { name: "dd-write", about: "dd: 64 KiB buffered writes of twice the memory, flush counted", writes: true };
+
 impl Dd {
     fn args(&self, ctx: &WorkCtx, bytes: u64) -> Vec<String> {
         let path = ctx.path.display();
@@ -139,7 +146,7 @@ mod tests {
     use vmio_node::End;
 
     use super::*;
-    use crate::workloads::disk::{dd_read, dd_write, tests::ctx};
+    use crate::workloads::disk::tests::ctx;
 
     fn output(stderr: &str, code: i32) -> Output {
         Output { end: End::Exit(code), stdout: vec![], stderr: stderr.into(), truncated: false }
@@ -151,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_last_line_is_read_exactly() {
-        let got = dd_write::ENTRY.result("local", "dd".into(), 536_870_912, &output(&fixture("write.err"), 0)).unwrap();
+        let got = DD_WRITE.result("local", "dd".into(), 536_870_912, &output(&fixture("write.err"), 0)).unwrap();
         let work = got.disk_work();
         assert_eq!((work.write_bytes, work.read_bytes, work.ios), (536_870_912, 0, 8192));
         assert!(fixture("write.err").contains(&format!("copied, {} s", got.seconds)));
@@ -166,28 +173,24 @@ mod tests {
 
     #[test]
     fn failures_quote_dd() {
-        let said = dd_read::ENTRY
-            .result("guest0", "dd".into(), 1, &output(&fixture("missing.err"), 1))
-            .unwrap_err()
-            .to_string();
+        let said =
+            DD_READ.result("guest0", "dd".into(), 1, &output(&fixture("missing.err"), 1)).unwrap_err().to_string();
         assert!(said.contains("guest0") && said.contains("No such file"), "{said}");
-        let said = dd_read::ENTRY
-            .result("local", "dd".into(), 1 << 30, &output(&fixture("write.err"), 0))
-            .unwrap_err()
-            .to_string();
+        let said =
+            DD_READ.result("local", "dd".into(), 1 << 30, &output(&fixture("write.err"), 0)).unwrap_err().to_string();
         assert!(said.contains("536870912 bytes of 1073741824"), "{said}");
-        let said = dd_read::ENTRY.result("local", "dd".into(), 1, &output("", 0)).unwrap_err().to_string();
+        let said = DD_READ.result("local", "dd".into(), 1, &output("", 0)).unwrap_err().to_string();
         assert!(said.contains("last line"), "{said}");
     }
 
     #[test]
     fn nothing_is_made_or_cut_short() {
-        let args = dd_write::ENTRY.args(&ctx(), 1 << 20).join(" ");
+        let args = DD_WRITE.args(&ctx(), 1 << 20).join(" ");
         assert!(args.contains("conv=notrunc,nocreat,fsync") && args.contains("count=16"), "{args}");
     }
 
     #[test]
     fn twice_the_memory_is_moved() {
-        assert_eq!(dd_read::ENTRY.bytes_needed(256 << 20), 512 << 20);
+        assert_eq!(DD_READ.bytes_needed(256 << 20), 512 << 20);
     }
 }

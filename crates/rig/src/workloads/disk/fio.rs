@@ -280,7 +280,7 @@ mod tests {
     use vmio_node::End;
 
     use super::*;
-    use crate::workloads::disk::{durable_append, rand_read_32, seq_read, seq_write, tests::ctx};
+    use crate::workloads::disk::{DURABLE_APPEND, RAND_READ_32, SEQ_READ, SEQ_WRITE, tests::ctx};
 
     fn output(stdout: &str, stderr: &str, code: i32) -> Output {
         Output { end: End::Exit(code), stdout: stdout.into(), stderr: stderr.into(), truncated: false }
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn figures_are_fios_own() {
         let text = fixture("rand-read-32.json");
-        let got = rand_read_32::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
+        let got = RAND_READ_32.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
         let doc: Value = serde_json::from_str(&text).unwrap();
         let read = &doc["jobs"][0]["read"];
         let work = got.disk_work();
@@ -313,18 +313,18 @@ mod tests {
         let result = |job: &FioJob, name: &str, stderr: &str| {
             job.result("local", "fio".into(), &output(&fixture(name), stderr, 0)).unwrap()
         };
-        let reads = result(&rand_read_32::ENTRY, "rand-read-32.json", "");
-        assert!((rand_read_32::ENTRY.longest_seconds(&reads).unwrap() - 0.005_478_376).abs() < 1e-9);
+        let reads = result(&RAND_READ_32, "rand-read-32.json", "");
+        assert!((RAND_READ_32.longest_seconds(&reads).unwrap() - 0.005_478_376).abs() < 1e-9);
         // Of a durable append the flush is the longer part.
-        let appends = result(&durable_append::ENTRY, "durable-append.json", &fixture("durable-append.err"));
-        assert!((durable_append::ENTRY.longest_seconds(&appends).unwrap() - 0.004_947_8).abs() < 1e-9);
-        assert_eq!(rand_read_32::ENTRY.longest_seconds(&WorkloadResult::default()), None);
+        let appends = result(&DURABLE_APPEND, "durable-append.json", &fixture("durable-append.err"));
+        assert!((DURABLE_APPEND.longest_seconds(&appends).unwrap() - 0.004_947_8).abs() < 1e-9);
+        assert_eq!(RAND_READ_32.longest_seconds(&WorkloadResult::default()), None);
     }
 
     #[test]
     fn warnings_around_the_document_do_no_harm() {
         let text = format!("fio: file hash not empty on exit\nnote {{x}}\n{}\nfio: bye\n", fixture("seq-write.json"));
-        let got = seq_write::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
+        let got = SEQ_WRITE.result("local", "fio".into(), &output(&text, "", 0)).unwrap();
         let work = got.disk_work();
         assert!(work.write_bytes > 0 && work.read_bytes == 0);
     }
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn failures_are_errors_that_quote_fio() {
         let missing = output(&fixture("missing-file.json"), &fixture("missing-file.err"), 1);
-        let said = seq_read::ENTRY.result("guest0", "fio --x".into(), &missing).unwrap_err().to_string();
+        let said = SEQ_READ.result("guest0", "fio --x".into(), &missing).unwrap_err().to_string();
         assert!(
             said.contains("guest0") && said.contains("fio --x") && said.contains("refusing extend of file"),
             "{said}"
@@ -340,20 +340,20 @@ mod tests {
 
         // An error of the job with exit code 0, as some versions leave it.
         let text = fixture("seq-write.json").replacen("\"error\" : 0", "\"error\" : 5", 1);
-        let said = seq_write::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
+        let said = SEQ_WRITE.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
         assert!(said.contains("Input/output error"), "{said}");
 
         for (text, word) in
             [("", "no JSON"), ("fio: bad option\n", "bad option"), ("{\"jobs\": [", "EOF"), ("{}", "error")]
         {
-            let said = seq_read::ENTRY.result("local", "fio".into(), &output(text, "", 0)).unwrap_err().to_string();
+            let said = SEQ_READ.result("local", "fio".into(), &output(text, "", 0)).unwrap_err().to_string();
             assert!(said.contains(word), "{text:?}: {said}");
         }
         // A job that did nothing must not become 0 MB/s.
         let text = fixture("rand-read-32.json")
             .replace("\"io_bytes\"", "\"x\"")
             .replace("\"total_ios\"", "\"io_bytes\" : 0, \"total_ios\"");
-        let said = rand_read_32::ENTRY.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
+        let said = RAND_READ_32.result("local", "fio".into(), &output(&text, "", 0)).unwrap_err().to_string();
         assert!(said.contains("too little"), "{said}");
     }
 
@@ -361,7 +361,7 @@ mod tests {
     fn both_sides_differ_in_the_path_alone() {
         let mut guest = ctx();
         guest.path = "/dev/vda".into();
-        let (a, b) = (seq_write::ENTRY.args(&ctx()), seq_write::ENTRY.args(&guest));
+        let (a, b) = (SEQ_WRITE.args(&ctx()), SEQ_WRITE.args(&guest));
         let differ: Vec<_> = a.iter().zip(&b).filter(|(a, b)| a != b).collect();
         assert_eq!(a.len(), b.len());
         assert_eq!(differ.len(), 1);
@@ -372,7 +372,7 @@ mod tests {
     fn the_log_of_appends_is_bounded() {
         let mut huge = ctx();
         huge.bytes = 1 << 40;
-        assert!(durable_append::ENTRY.args(&huge).contains(&format!("--size={}", append::MOST * 4096)));
-        assert!(seq_read::ENTRY.args(&huge).contains(&format!("--size={}", 1u64 << 40)));
+        assert!(DURABLE_APPEND.args(&huge).contains(&format!("--size={}", append::MOST * 4096)));
+        assert!(SEQ_READ.args(&huge).contains(&format!("--size={}", 1u64 << 40)));
     }
 }

@@ -17,31 +17,16 @@ use super::{Error, Result, Role, Wants, Workload};
 
 mod append;
 mod dd;
-mod dd_read;
-mod dd_write;
-mod durable_append;
 pub mod family;
 mod fio;
 mod hdparm;
-mod rand_read_1;
-mod rand_read_32;
-mod rand_write_1;
-mod rand_write_32;
-mod seq_read;
-mod seq_write;
+mod jobs;
 
 pub(super) use dd::last_line;
-pub use dd_read::ENTRY as DD_READ;
-pub use dd_write::ENTRY as DD_WRITE;
-pub use durable_append::ENTRY as DURABLE_APPEND;
+pub use dd::{DD_READ, DD_WRITE};
 pub use fio::{Engine, FioJob, Rw};
 pub use hdparm::ENTRY as HDPARM;
-pub use rand_read_1::ENTRY as RAND_READ_1;
-pub use rand_read_32::ENTRY as RAND_READ_32;
-pub use rand_write_1::ENTRY as RAND_WRITE_1;
-pub use rand_write_32::ENTRY as RAND_WRITE_32;
-pub use seq_read::ENTRY as SEQ_READ;
-pub use seq_write::ENTRY as SEQ_WRITE;
+pub use jobs::{DURABLE_APPEND, RAND_READ_1, RAND_READ_32, RAND_WRITE_1, RAND_WRITE_32, SEQ_READ, SEQ_WRITE};
 
 /// What a disk workload has beside what all have.
 pub trait DiskWorkload: Workload {
