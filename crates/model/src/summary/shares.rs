@@ -14,13 +14,15 @@ use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference,
 
 /// Share of its baseline of each compared cell so far, by key: what [`crate::study::next`] needs.
 pub fn shares(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline) -> BTreeMap<String, Ratio> {
-    let share = |cell: &Cell| {
-        let base = baseline.of(cell).filter(|base| base != cell)?;
-        let judge = judge_between(workloads, &base, cell)?;
-        let ratio = paired_ratio(&unrounded(&pairs(samples, &base, cell, |s| judge.rising(s))))?;
-        Some((cell.key(), ratio))
-    };
+    let share = |cell: &Cell| Some((cell.key(), share_of(samples, workloads, baseline, cell)?));
     cells(samples).into_iter().filter_map(share).collect()
+}
+
+/// The share of one cell; `None` where it is compared with nothing, or has no pairs that say one.
+pub fn share_of(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline, cell: &Cell) -> Option<Ratio> {
+    let base = baseline.of(cell).filter(|base| base != cell)?;
+    let judge = judge_between(workloads, &base, cell)?;
+    paired_ratio(&unrounded(&pairs(samples, &base, cell, |s| judge.rising(s))))
 }
 
 /// Pairs of two cells by round, with the round of each: samples of the same round and boot that

@@ -106,8 +106,8 @@ pub fn measure(
     seconds: &dyn Fn() -> f64,
     tell: &mut dyn FnMut(Event<'_>),
 ) -> anyhow::Result<Ended> {
-    let earlier = spent(&run.samples);
-    let own: BTreeSet<String> = study.cells().iter().map(Cell::key).collect();
+    let mut so_far = SoFar::of(study, run);
+    let earlier_seconds = so_far.spent.seconds;
     let mut boot = None;
     let mut failures: BTreeMap<String, u32> = BTreeMap::new();
     let mut round_told = None;
@@ -127,29 +127,16 @@ pub fn measure(
             }
             looked_at = run.skipped.len();
         }
-        let done: Vec<SampleKey> =
-            run.samples.iter().map(|s| SampleKey { cell: s.cell.key(), round: s.round, boot: s.boot }).collect();
         let skipped = Skipped::keys(&run.skipped);
-        let (unsteady, settled) = steadiness(study, run);
-        let mut shares = summary::shares(settled.as_deref().unwrap_or(&run.samples), &run.workloads, &study.baseline);
         let now = Spent {
-            seconds: earlier.seconds + seconds(),
-            bytes_written: [spent(&run.samples).bytes_written, rig.written_beside(), lost_bytes]
+            seconds: earlier_seconds + seconds(),
+            bytes_written: [so_far.spent.bytes_written, rig.written_beside(), lost_bytes]
                 .into_iter()
                 .fold(0, u64::saturating_add),
         };
         let controls = controls(study, &run.samples, &logical_blocks(&run.effective));
-        // Cells that explain a share have none that the study asked for.
-        shares.retain(|key, _| own.contains(key));
-        let progress = Progress {
-            done: &done,
-            skipped: &skipped,
-            shares: &shares,
-            controls: &controls,
-            unsteady: &unsteady,
-            spent: now,
-            boot,
-        };
+        let SoFar { done, shares, unsteady, .. } = &so_far;
+        let progress = Progress { done, skipped: &skipped, shares, controls: &controls, unsteady, spent: now, boot };
         let step = next(study, &progress);
         let upcoming = if let Step::Run { round, .. } = &step { Some(*round) } else { None };
         // A budget may cut a round short: that one is not complete.
@@ -160,7 +147,7 @@ pub fn measure(
             && round_told != Some(last)
         {
             round_told = Some(last);
-            tell(Event::Round(last, &shares));
+            tell(Event::Round(last, shares));
         }
         if let Some(reason) = rig.must_stop() {
             return Ok(Ended::Stopped(reason));
@@ -194,6 +181,7 @@ pub fn measure(
                         store.add_sample(run.id, &sample)?;
                         tell(Event::Stored(&sample));
                         run.samples.push(sample);
+                        so_far.add_last(study, run);
                     }
                     // Noted as skipped, the cell would be missing from the run when it is resumed.
                     Err(error) if rig.ending() => return Err(error),
@@ -262,14 +250,54 @@ fn boot_guests(rig: &mut dyn Rig, number: u32, tell: &mut dyn FnMut(Event<'_>)) 
     Err(error.context(format!("boot {number} of the guest failed")))
 }
 
-/// Keys of the native writing cells whose disk is not steady yet, and the samples that count;
-/// nothing and `None` (all do) unless the study asks for steady state.
-fn steadiness(study: &Study, run: &Run) -> (BTreeSet<String>, Option<Vec<Sample>>) {
-    if !study.repeat.steady_state {
-        return (BTreeSet::new(), None);
+/// What the samples say, kept up with each that is added.
+struct SoFar {
+    done: Vec<SampleKey>,
+    spent: Spent,
+    /// Of the study's own cells: those that explain a share have none that it asked for.
+    shares: BTreeMap<String, Ratio>,
+    /// Keys of the native writing cells whose disk is not steady yet; none unless the study asks for steady state.
+    unsteady: BTreeSet<String>,
+}
+
+impl SoFar {
+    fn of(study: &Study, run: &Run) -> Self {
+        let done = run.samples.iter().map(sample_key).collect();
+        let mut so_far = Self { done, spent: spent(&run.samples), shares: BTreeMap::new(), unsteady: BTreeSet::new() };
+        so_far.judge(study, run, |_| true);
+        so_far
     }
-    let unsteady = summary::steady::unsteady(&study.cells(), &run.samples, &run.workloads);
-    (unsteady, Some(summary::steady::settled(&run.samples, &run.workloads)))
+
+    /// Takes in the run's last sample.
+    fn add_last(&mut self, study: &Study, run: &Run) {
+        let Some(sample) = run.samples.last() else { return };
+        self.done.push(sample_key(sample));
+        let own = spent(std::slice::from_ref(sample));
+        self.spent.seconds += own.seconds;
+        self.spent.bytes_written = self.spent.bytes_written.saturating_add(own.bytes_written);
+        let of_sample = |cell: &Cell| *cell == sample.cell || study.baseline.of(cell).as_ref() == Some(&sample.cell);
+        self.judge(study, run, of_sample);
+    }
+
+    /// Finds the shares of the study's cells that may have changed. In steady state each round may make others count.
+    fn judge(&mut self, study: &Study, run: &Run, changed: impl Fn(&Cell) -> bool) {
+        let cells = study.cells();
+        let settled = study.repeat.steady_state.then(|| summary::steady::settled(&run.samples, &run.workloads));
+        if settled.is_some() {
+            self.unsteady = summary::steady::unsteady(&cells, &run.samples, &run.workloads);
+        }
+        let samples = settled.as_deref().unwrap_or(&run.samples);
+        for cell in cells.iter().filter(|cell| settled.is_some() || changed(cell)) {
+            match summary::share_of(samples, &run.workloads, &study.baseline, cell) {
+                Some(share) => drop(self.shares.insert(cell.key(), share)),
+                None => drop(self.shares.remove(&cell.key())),
+            }
+        }
+    }
+}
+
+fn sample_key(sample: &Sample) -> SampleKey {
+    SampleKey { cell: sample.cell.key(), round: sample.round, boot: sample.boot }
 }
 
 /// What stored samples cost: their measured seconds, and what they wrote.
