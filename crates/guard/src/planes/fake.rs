@@ -80,7 +80,7 @@ impl Fake {
     fn change(&mut self, what: &dyn std::fmt::Display) -> Result<(), PlaneError> {
         if self.good == Some(0) {
             self.good = None;
-            return Err(PlaneError(format!("{what}: the fake plane was told to fail")));
+            return Err(PlaneError::ToldToFail(what.to_string()));
         }
         self.good = self.good.map(|left| left - 1);
         self.changes += 1;
@@ -115,20 +115,20 @@ impl Plane for Fake {
 
     fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
         self.change(pool)?;
-        let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError(format!("{pool}: no such pool is in force")))?;
+        let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
         told.limits = Some(limits.clone());
         Ok(())
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let told = self.pools.get(pool).ok_or_else(|| PlaneError(format!("{pool}: no such pool is in force")))?;
+        let told = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
         Ok(self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]))
     }
 
     fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
         self.change(pool)?;
         let counts = self.counts.get_mut(pool).and_then(|counts| counts.get_mut(member));
-        counts.ok_or_else(|| PlaneError(format!("{pool}: it has no member {member}")))?.waiting_bytes = 0;
+        counts.ok_or_else(|| PlaneError::NoMember { pool: pool.clone(), member })?.waiting_bytes = 0;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use crate::desired::{Desired, Numbers, PoolKey, Seated};
-use crate::keep::Keeper;
+use crate::keep::{KeepError, Keeper};
 
 pub mod fake;
 pub mod linux;
@@ -181,9 +181,33 @@ pub struct Behind {
 }
 
 /// What failed, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PlaneError(pub String);
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum PlaneError {
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    #[error(transparent)]
+    Keep(#[from] KeepError),
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+    #[error("{0}: no such pool is in force")]
+    NoPool(PoolKey),
+    #[error("{pool}: it has no member {member}")]
+    NoMember { pool: PoolKey, member: usize },
+    /// A plane that holds nothing was asked to change a limit.
+    #[error("{0}: nothing is in force, so there is nothing to adjust")]
+    HoldsNothing(PoolKey),
+    #[error("cannot start the thread that holds taps: {0}")]
+    NoThread(std::io::Error),
+    #[error("the thread that holds taps has ended")]
+    ThreadEnded,
+    /// What could not be put back, in words.
+    #[error("{}", .0.join("\n"))]
+    Stays(Vec<String>),
+    /// The fake plane, as a test wants it.
+    #[error("{0}: the fake plane was told to fail")]
+    ToldToFail(String),
+}
 
 impl<P: Plane + ?Sized> Plane for Box<P> {
     fn abilities(&self) -> Abilities {

@@ -38,7 +38,7 @@ pub type Bytes = (u64, u64);
 /// # Errors
 /// When the file cannot be read.
 pub fn links() -> Result<BTreeMap<String, Bytes>, PlaneError> {
-    let text = Local::new().read_text(net::thread_traffic_file()).map_err(|e| PlaneError(e.to_string()))?;
+    let text = Local::new().read_text(net::thread_traffic_file())?;
     Ok(net::traffic(&text).map(|(name, received, sent)| (name.to_owned(), (received.bytes, sent.bytes))).collect())
 }
 
@@ -137,7 +137,7 @@ impl Plane for Observe {
     }
 
     fn adjust(&mut self, pool: &PoolKey, _: &InForce) -> Result<(), PlaneError> {
-        Err(PlaneError(format!("{pool}: nothing is in force, so there is nothing to adjust")))
+        Err(PlaneError::HoldsNothing(pool.clone()))
     }
 
     fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
@@ -145,7 +145,7 @@ impl Plane for Observe {
         let links = self.read.as_ref().map(|(_, links)| links);
         match (self.pools.get_mut(pool), links) {
             (Some(watched), Some(links)) => Ok(watched.count(pool, links)),
-            _ => Err(PlaneError(format!("{pool}: no such pool is watched"))),
+            _ => Err(PlaneError::NoPool(pool.clone())),
         }
     }
 

@@ -90,12 +90,6 @@ struct Told {
     counted: Option<Counted>,
 }
 
-impl From<Error> for PlaneError {
-    fn from(error: Error) -> PlaneError {
-        PlaneError(error.to_string())
-    }
-}
-
 impl Linux {
     /// In the thread's network namespace; nothing is touched yet. With `takeover` another's qdisc on an uplink is
     /// replaced where it can be put back as it was. Its programs end with the process.
@@ -288,7 +282,7 @@ impl Linux {
     }
 
     fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
-        self.pools.get_mut(key).ok_or_else(|| PlaneError(format!("{key}: no such pool is in force")))
+        self.pools.get_mut(key).ok_or_else(|| PlaneError::NoPool(key.clone()))
     }
 }
 
@@ -355,7 +349,7 @@ impl Plane for Linux {
         }
         let began = self.hush(pool)?;
         let arrived = self.came_in(pool);
-        let (flows, none) = (self.flows == Some(true), || PlaneError(format!("{pool}: no such pool is in force")));
+        let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
         let told = self.pools.get_mut(pool).ok_or_else(none)?;
         let mut all = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
         let at_uplink = match &told.stage {

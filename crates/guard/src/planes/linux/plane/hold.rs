@@ -112,12 +112,12 @@ impl Taps {
         }
         let (tell, told) = mpsc::sync_channel(1);
         self.ask(Asked::Undo(tell))?;
-        let stays = told.recv().map_err(|_| gone())?;
-        if stays.is_empty() { Ok(()) } else { Err(PlaneError(stays.join("\n"))) }
+        let stays = told.recv().map_err(|_| PlaneError::ThreadEnded)?;
+        if stays.is_empty() { Ok(()) } else { Err(PlaneError::Stays(stays)) }
     }
 
     fn entries(&self) -> Result<Entries, PlaneError> {
-        let live = self.keeper.part(PART).live::<Entry>().map_err(|e| PlaneError(e.to_string()))?;
+        let live = self.keeper.part(PART).live::<Entry>()?;
         let mut entries = Entries::new();
         for (id, Entry { held, .. }) in live.into_iter().filter(|(_, entry)| entry.namespace == self.namespace) {
             entries.entry(held.index).or_default().push((id, held));
@@ -134,16 +134,15 @@ impl Taps {
             let (keep, namespace, held) = (self.keeper.part(PART), self.namespace, self.entries()?);
             let (ask, asked) = mpsc::channel();
             // Before the thread runs: one that finds nothing asked takes nothing for wanted, and puts back all that the ledger has.
-            ask.send(what).map_err(|_| gone())?;
+            ask.send(what).map_err(|_| PlaneError::ThreadEnded)?;
             let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
             let mut turn = Turn { keep, namespace, held, wanted: All::new(), seen, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
-            let thread = thread.map_err(|e| PlaneError(format!("cannot start the thread that holds taps: {e}")))?;
-            self.thread = Some((ask, thread));
+            self.thread = Some((ask, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
         }
-        let (ask, _) = self.thread.as_ref().ok_or_else(gone)?;
-        ask.send(what).map_err(|_| gone())
+        let (ask, _) = self.thread.as_ref().ok_or(PlaneError::ThreadEnded)?;
+        ask.send(what).map_err(|_| PlaneError::ThreadEnded)
     }
 }
 
@@ -169,10 +168,6 @@ type Entries = BTreeMap<u32, Vec<(EntryId, Held)>>;
 struct Entry {
     namespace: u64,
     held: Held,
-}
-
-fn gone() -> PlaneError {
-    PlaneError("the thread that holds taps has ended".to_owned())
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {

@@ -8,7 +8,7 @@ use crate::planes::PlaneError;
 impl Linux {
     /// What waits at a member goes, and counts as dropped: HTB itself counts only what it had no room for.
     pub(super) fn throw_away(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
-        let none = || PlaneError(format!("{pool}: it has no member {member}"));
+        let none = || PlaneError::NoMember { pool: pool.clone(), member };
         let told = self.pools.get_mut(pool).ok_or_else(none)?;
         let (number, leaf) = told.order.get(member).zip(told.hierarchy.leaves.get(member)).ok_or_else(none)?;
         let counts = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
