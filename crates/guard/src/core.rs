@@ -38,9 +38,9 @@ pub enum CoreError {
     )]
     Torn {
         /// What failed first.
-        failed: PlaneError,
+        failed: Box<PlaneError>,
         /// Why it could not be put back.
-        back: PlaneError,
+        back: Box<PlaneError>,
     },
     /// The plane failed at the first policy, where an earlier guard's was in force.
     #[error(
@@ -168,7 +168,7 @@ impl<P: Plane> Core<P> {
                     self.running.values_mut().for_each(Running::begin_anew);
                     CoreError::PutBack(failed)
                 }
-                Err(back) => CoreError::Torn { failed, back },
+                Err(back) => CoreError::Torn { failed: Box::new(failed), back: Box::new(back) },
             });
         }
         (self.inherited, self.stirred) = (false, true);

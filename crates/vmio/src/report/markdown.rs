@@ -19,7 +19,7 @@ pub fn markdown(report: &Report<'_>) -> String {
     let (state, why) = format::state(&run.state);
     put(format!("{}, {state}, {} samples\n", format::utc(run.started_unix), run.samples.len()));
     if let Some(title) = like::title(run) {
-        put(format!("{}\n", plain(&title)));
+        put(format!("{}\n", plain(title)));
     }
     if let Some(why) = why {
         put(format!("**This result is partial:** {}\n", plain(why)));

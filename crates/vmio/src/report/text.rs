@@ -145,7 +145,7 @@ impl Out {
         self.line(&style.bold(&format!("vmio run {}: {}", run.id, run.kind)));
         self.line(&style.dim(&format!("{}, {}, {} samples", format::utc(run.started_unix), state, run.samples.len())));
         if let Some(title) = like::title(run) {
-            self.paragraph("", 0, &title);
+            self.paragraph("", 0, title);
         }
         if let Some(why) = why {
             self.paragraph("  ", 2, &format!("This result is partial: {why}"));

@@ -253,7 +253,7 @@ fn flag(key: &str, value: &str) -> Option<String> {
 
 fn memory(process: &Process<'_>, own: &mut Processors) {
     let asked = process.line.get("m", "size").and_then(|text| size(text, MIB));
-    let from = if asked.is_some() { process.option("m") } else { DEFAULT.into() };
+    let from = if asked.is_some() { process.option("m") } else { DEFAULT };
     own.memory_bytes = Fact::read(Some(asked.unwrap_or(MEMORY)), from);
     let objects = || process.line.all("object").filter(|o| o.get("qom-type").is_some_and(|t| t.starts_with("memory-")));
     let mut paths = objects().filter_map(|o| o.get("mem-path")).chain(process.line.get("mem-path", "value")).peekable();
@@ -264,7 +264,7 @@ fn memory(process: &Process<'_>, own: &mut Processors) {
     };
     let memfd = objects().any(|o| o.on("hugetlb") == Some(true));
     let told = on_huge || memfd;
-    own.huge_pages = Fact::read(Some(told), if told { process.option("object") } else { DEFAULT.into() });
+    own.huge_pages = Fact::read(Some(told), if told { process.option("object") } else { DEFAULT });
 }
 
 /// Bytes of the process's memory by NUMA node, as far as they can be had without holding it up:
