@@ -1,6 +1,6 @@
 //! Compiles the eBPF program that tells classes apart.
 
-#[path = "../bpf_build.rs"]
+#[path = "../../scripts/bpf_build.rs"]
 mod bpf_build;
 
 fn main() {

@@ -1,6 +1,6 @@
 //! Compiles the eBPF program that traces block requests.
 
-#[path = "../bpf_build.rs"]
+#[path = "../../scripts/bpf_build.rs"]
 mod bpf_build;
 
 fn main() {

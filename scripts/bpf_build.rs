@@ -11,7 +11,7 @@ use std::process::Command;
 /// Compiles `bpf/NAME.bpf.c`, which includes these headers, to `NAME.bpf.o` of `OUT_DIR`.
 pub fn compile(name: &str, headers: &[&str]) {
     let source = format!("bpf/{name}.bpf.c");
-    for file in headers.iter().chain([&source.as_str(), &"../bpf_build.rs"]) {
+    for file in headers.iter().chain([&source.as_str(), &"../../scripts/bpf_build.rs"]) {
         println!("cargo:rerun-if-changed={file}");
     }
     println!("cargo:rerun-if-env-changed=CLANG");
