@@ -41,7 +41,7 @@ pub use grade::{Grade, Graded, Reservation, TellsApart};
 pub(crate) use headline::percent;
 pub use judge::{FAIRNESS, Judge, judge_of};
 pub(crate) use shares::overall;
-pub use shares::{noise, pairs, share_of, shares};
+pub use shares::{noise, pairs, share_of};
 
 /// Version of the summary's JSON. Fields are only added within a major version.
 pub const SCHEMA_VERSION: &str = "2.0";

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use vmio_model::cell::{Aio, Attachment, Cache, DetectZeroes, Options};
-use vmio_model::facts::{Details, Disk, Fact, Nic, Place, Provenance, Subject};
+use vmio_model::facts::{CommandLineOption, Details, Disk, Fact, Nic, Place, Provenance, Subject};
 use vmio_model::rules::Change;
 use vmio_model::rules::change::{NicTo, To, own_disk, own_nic, recommended, settings};
 
@@ -231,8 +231,8 @@ fn qemu_takes_a_guests_own_disk_and_card_changed() {
     let file = Scratch::new("web 1's, own.raw");
     for (disk, to) in own_disks(file.text()) {
         for nodes in [false, true] {
-            let option = if nodes { "-blockdev" } else { "-drive" };
-            let disk = Disk { iothread: Fact::read(*disk.iothread, format!("cmdline, {option}")), ..disk.clone() };
+            let option = CommandLineOption::new(812, if nodes { "blockdev" } else { "drive" });
+            let disk = Disk { iothread: Fact::read(*disk.iothread, option), ..disk.clone() };
             let options = edited(&own_disk("x", &disk, &to).qemu, options_of(&disk, nodes));
             let own = &options.last().unwrap()[1];
             assert!(
@@ -260,7 +260,7 @@ fn a_disk_without_a_device_of_its_own_gets_one() {
     let file = Scratch::new("bare.raw");
     let place =
         Place { source: Some(file.text().into()).into(), device_id: Some("virtio0".into()), ..Place::default() };
-    let driver = Fact::read(Some("virtio-blk".into()), "/proc/812/cmdline, -drive");
+    let driver = Fact::read(Some("virtio-blk".into()), CommandLineOption::new(812, "drive"));
     let disk = Disk { driver, place, ..Disk::unknown(Subject::disk("web1", ""), from()) };
     let change = own_disk("x", &disk, &To { iothread: true, ..To::default() });
     let drive = ["-drive".to_owned(), format!("file={},format=raw,if=virtio,index=0,snapshot=on", file.text())];

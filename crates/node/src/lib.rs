@@ -28,6 +28,7 @@ pub use agent::{Agent, container, init, proto, stream};
 pub use fake::Fake;
 pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
 pub use journal::recover::{Recovered, dir_mark, leftovers, private_dir, recover};
+pub use journal::trust::trusted_dir;
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
 pub use journal::{ChangeId, Journal, Servant, held, ledger, loops, warden};
 pub use local::{LOCAL, Local};

@@ -143,7 +143,7 @@ fn a_journal_of_another_user_is_refused_and_told() {
         chown(&path, Some(0), None).unwrap();
         for dir in [&journals, &at("above")] {
             chown(dir, Some(STRANGER), None).unwrap();
-            refused("belongs to user 65534, so others could make vmio undo what it never did");
+            refused("belongs to user 65534, so others could write what vmio believes");
             assert!(matches!(Journal::open(&journals, "run"), Err(vmio_node::Error::Untrusted { .. })));
             chown(dir, Some(0), None).unwrap();
         }

@@ -68,7 +68,7 @@ fn proofs_follow_their_runs_to_the_new_numbers() {
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let imported = recorded::import(&own, &files).unwrap();
     assert_eq!(imported, [3, 2, 4, 5, 6].map(|n| if n == 2 { Imported::Known(2) } else { Imported::New(n) }));
-    let of = |run: i64| proofs_of(&own, run).unwrap().iter().map(|p| p.id).collect::<Vec<_>>();
+    let of = |run: i64| proofs_of(&own, run).unwrap().0.iter().map(|p| p.id).collect::<Vec<_>>();
     assert_eq!((of(1), of(2), of(5)), (vec![], vec![4], vec![6]));
     let named = |id: i64| own.load(id).unwrap().study.name;
     assert_eq!((named(4), named(6), named(5)), ("prove-2".into(), "prove-5".into(), run.kind.to_string()));
@@ -93,10 +93,13 @@ fn proofs_follow_their_runs_to_the_new_numbers() {
     assert_eq!(own.load(8).unwrap().kind, run.kind);
     // Two runs of one number are of two stores: whose the proof is, nobody knows.
     let third = tempfile::tempdir().unwrap();
-    let late = store_in(third.path());
     let other = exported(&kept(5, 9.0), third.path());
-    recorded::import(&late, &[files[3], &other, files[4]]).unwrap();
-    assert_eq!(late.load(3).unwrap().kind.to_string(), "proof-of-5-elsewhere");
+    for (name, order) in [("proof last", [files[3], &*other, files[4]]), ("between", [files[3], files[4], &*other])] {
+        let late = store_in(&third.path().join(name));
+        recorded::import(&late, &order).unwrap();
+        let proof = late.list().unwrap().into_iter().find(|run| run.started_unix == 7.0).unwrap();
+        assert_eq!(proof.kind.to_string(), "proof-of-5-elsewhere");
+    }
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn an_export_has_its_bounds() {
         &format!("[{}0]", format!("{nested},").repeat(34_000)),
         1,
     );
-    let long_study = Study { title: "x".repeat(17 << 20), ..small().study }.to_toml();
+    let long_study = Study { title: "x".repeat(2 << 20), ..small().study }.to_toml();
     let cases: Vec<(String, &str)> = vec![
         (objects(2_900_000), "its values would take more than 2048 MiB of memory"),
         (nests, "its values would take more than 2048 MiB of memory"),
@@ -180,7 +183,7 @@ fn an_export_has_its_bounds() {
         ),
         (with("/samples/0", &actors), "it has 1001 actors in a cell"),
         (with("/samples/0/result/command", &|v| *v = json!("x".repeat(17 << 20))), "a sample has 18 MiB"),
-        (with("/study_toml", &|v| *v = json!(long_study)), "its study has 18 MiB, and vmio takes 16"),
+        (with("/study_toml", &|v| *v = json!(long_study)), "its study has 3 MiB, and vmio takes 1"),
         (with("/command", &|v| *v = json!(["x".repeat(17 << 20)])), "its command line has 17 MiB"),
     ];
     let file = dir.path().join("run.json");
@@ -209,9 +212,14 @@ fn an_export_that_cannot_be_taken_does_not_bar_the_others() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(told["imported"], json!([1, 2]));
-    for why in ["it has no `schema_version`", "there is no file"] {
-        assert!(said.contains(why), "no {why:?} in {said}");
+    let refused = told["refused"].as_array().unwrap();
+    for (why, (refused, file)) in
+        ["it has no `schema_version`", "there is no file"].into_iter().zip(refused.iter().zip(&files[1..]))
+    {
+        assert!(said.contains(why) && refused["reason"].as_str().unwrap().contains(why), "no {why:?} in {said}");
+        assert_eq!(refused["file"], file.to_str().unwrap());
     }
+    assert!(said.contains("error: 2 of 4 files could not be taken"), "{said}");
     let starts = store_in(here.path()).list().unwrap().iter().map(|r| r.started_unix).collect::<Vec<_>>();
     assert_eq!(starts, [4.0, 1.0]);
 }

@@ -285,7 +285,7 @@ fn outputs(dir: &Path) -> Printed {
     all.run("runs-compare", dir, "runs compare 8 11 --json");
     let file = other.path().join("run.json");
     fs::write(&file, export(&common::paper::run(Accel::Tcg), Format::Json)).unwrap();
-    all.run("runs-import", dir, &format!("runs import {} --json", file.display()));
+    all.run("runs-import", dir, &format!("runs import {} DIR/none --json", file.display()));
     all.run("runs-list", other.path(), "runs list --json --state DIR/none");
     all.run("study-list", dir, "study list --json");
     for study in ["shafer2010-storage", "shafer2010-network", "rasmusson2013", "rasmusson2013-network", "hdparm"] {

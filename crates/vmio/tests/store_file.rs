@@ -106,16 +106,26 @@ fn a_store_that_others_can_change_is_refused() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     for opened in opens(&path) {
         let e = opened.err().unwrap();
-        assert!(matches!(&e, StoreError::Shared { path } if path == dir.path()), "{e:?}");
+        assert!(matches!(&e, StoreError::Untrusted { path, .. } if path == dir.path()), "{e:?}");
         assert!(e.help().unwrap().contains("chmod go-w"), "{e}");
     }
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let victim = dir.path().join("victim");
     std::os::unix::fs::symlink(&victim, dir.path().join("vmio.db-journal")).unwrap();
     for opened in opens(&path) {
-        assert!(matches!(opened.err().unwrap(), StoreError::Foreign { .. }));
+        let e = opened.err().unwrap();
+        assert!(e.to_string().contains("vmio.db-journal is not to be trusted: it is a link"), "{e}");
     }
     assert!(!victim.exists());
+    // Whoever may write above can exchange all that is below.
+    fs::remove_file(dir.path().join("vmio.db-journal")).unwrap();
+    let below = dir.path().join("open/own");
+    fs::create_dir_all(&below).unwrap();
+    fs::set_permissions(dir.path().join("open"), fs::Permissions::from_mode(0o777)).unwrap();
+    for path in [below.join("vmio.db"), below.join("new/vmio.db")] {
+        assert!(matches!(Store::open(&path).err().unwrap(), StoreError::Untrusted { .. }));
+        assert!(!path.exists() && !below.join("new").exists());
+    }
 }
 
 #[test]

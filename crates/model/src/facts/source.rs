@@ -9,11 +9,11 @@ pub enum Source {
     Option(CommandLineOption),
     /// Nowhere: it is what QEMU does where its command line says nothing.
     QemuDefault,
-    /// A file of the kernel's.
+    /// A file of the kernel's that a value can be written to.
     File(String),
     /// A guest was booted to try it.
     TestBoot,
-    /// Elsewhere: a configuration, a monitor, an image.
+    /// Elsewhere, in words: a configuration, a monitor, an image, what a process shows of itself.
     Place(String),
 }
 

@@ -48,7 +48,7 @@ pub struct Progress<'a> {
     pub done: &'a [SampleKey],
     /// Keys of cells that cannot run here (requirements unmet, guest never booted).
     pub skipped: &'a BTreeSet<String>,
-    /// Share of its baseline so far of each compared cell, by key: see [`crate::summary::shares`].
+    /// Share of its baseline so far of each compared cell, by key: see [`crate::summary::share_of`].
     pub shares: &'a BTreeMap<String, Ratio>,
     /// Control cells that a group's first round called for ([`super::controls`]); they run from its second on.
     pub controls: &'a [Control],

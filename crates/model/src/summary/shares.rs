@@ -12,13 +12,7 @@ use crate::result::{Mark, Sample, WorkloadTraits};
 use crate::run::Run;
 use crate::stats::{self, Convergence, Pair, Ratio, converged, paired_difference, paired_ratio};
 
-/// Share of its baseline of each compared cell so far, by key: what [`crate::study::next`] needs.
-pub fn shares(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline) -> BTreeMap<String, Ratio> {
-    let share = |cell: &Cell| Some((cell.key(), share_of(samples, workloads, baseline, cell)?));
-    cells(samples).into_iter().filter_map(share).collect()
-}
-
-/// The share of one cell; `None` where it is compared with nothing, or has no pairs that say one.
+/// The share of its baseline of one cell so far, as [`crate::study::next`] needs it; `None` where it is compared with nothing, or has no pairs that say one.
 pub fn share_of(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Baseline, cell: &Cell) -> Option<Ratio> {
     let base = baseline.of(cell).filter(|base| base != cell)?;
     let judge = judge_between(workloads, &base, cell)?;

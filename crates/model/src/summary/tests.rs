@@ -286,11 +286,17 @@ fn a_disturbed_round_is_flagged_and_kept() {
     assert_eq!(s.share(&key).unwrap().share_ratio.pairs, 10);
 }
 
+/// Shares as the scheduler sees them.
+fn live(run: &Run, baseline: &Baseline) -> BTreeMap<String, Ratio> {
+    let share = |cell: &Cell| Some((cell.key(), share_of(&run.samples, &run.workloads, baseline, cell)?));
+    build::cells(&run.samples).into_iter().filter_map(share).collect()
+}
+
 #[test]
 fn the_scheduler_sees_the_shares_that_the_summary_shows() {
     let run = bench().run();
     let s = summarise(&run);
-    let live = shares(&run.samples, &run.workloads, &Baseline::Native);
+    let live = live(&run, &Baseline::Native);
     assert_eq!(live.len(), s.shares.len());
     for share in &s.shares {
         assert_eq!(live[&share.key], share.share_ratio);

@@ -109,6 +109,15 @@ impl Home {
     }
 }
 
+/// A directory that nobody but this user and root can have written, without links in its path. As long as this user
+/// changes nothing there, its path means the same directory.
+///
+/// # Errors
+/// As [`Home::open`].
+pub fn trusted_dir(dir: &Path) -> Result<PathBuf> {
+    Home::open(dir).map(|home| home.path)
+}
+
 /// Why a directory is not to be trusted, if so. One `above` may be root's, and sticky.
 fn distrust(stat: &Stat, fd: &OwnedFd, above: bool) -> Option<String> {
     let me = geteuid().as_raw();
@@ -141,14 +150,10 @@ fn distrust_file(stat: &Stat) -> Option<String> {
 fn untrusted(dir: &Path, at: &Path, stat: &Stat, why: &str) -> Error {
     let shown = if at == dir { "it".to_owned() } else { at.display().to_string() };
     let mut mend = "name a directory that only you can write: --state DIR".to_owned();
-    if stat.st_uid == geteuid().as_raw() {
+    if stat.st_uid == geteuid().as_raw() && stat.st_mode & STICKY == 0 {
         mend = format!("chmod go-w {}; or {mend}", at.display());
     }
-    Error::Untrusted {
-        path: dir.into(),
-        why: format!("{shown} {why}, so others could make vmio undo what it never did"),
-        mend,
-    }
+    Error::Untrusted { path: dir.into(), why: format!("{shown} {why}, so others could write what vmio believes"), mend }
 }
 
 /// Whether a group is this user's own: its number, and nobody else in it.

@@ -6,16 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::Cell;
-use vmio_model::result::{DeviceUse, Sample, Skipped};
+use vmio_model::result::{Sample, Skipped};
 use vmio_model::run::Run;
 use vmio_model::stats::Ratio;
 use vmio_model::study::control::{Control, controls, logical_blocks};
 use vmio_model::study::plan::budget_bytes;
-use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::schedule;
-use vmio_model::study::{DoneReason, Progress, SampleKey, Spent, Step, Study};
-use vmio_model::summary;
+use vmio_model::study::{DoneReason, Progress, Spent, Step, Study};
 
+use crate::engine::so_far::SoFar;
 use crate::engine::stop::StopCause;
 use crate::engine::store::Store;
 
@@ -248,83 +247,6 @@ fn boot_guests(rig: &mut dyn Rig, number: u32, tell: &mut dyn FnMut(Event<'_>)) 
         return Ok(Some(Ended::Stopped(why)));
     }
     Err(error.context(format!("boot {number} of the guest failed")))
-}
-
-/// What the samples say, kept up with each that is added.
-struct SoFar {
-    done: Vec<SampleKey>,
-    spent: Spent,
-    /// Of the study's own cells: those that explain a share have none that it asked for.
-    shares: BTreeMap<String, Ratio>,
-    /// Keys of the native writing cells whose disk is not steady yet; none unless the study asks for steady state.
-    unsteady: BTreeSet<String>,
-}
-
-impl SoFar {
-    fn of(study: &Study, run: &Run) -> Self {
-        let done = run.samples.iter().map(sample_key).collect();
-        let mut so_far = Self { done, spent: spent(&run.samples), shares: BTreeMap::new(), unsteady: BTreeSet::new() };
-        so_far.judge(study, run, |_| true);
-        so_far
-    }
-
-    /// Takes in the run's last sample.
-    fn add_last(&mut self, study: &Study, run: &Run) {
-        let Some(sample) = run.samples.last() else { return };
-        self.done.push(sample_key(sample));
-        let own = spent(std::slice::from_ref(sample));
-        self.spent.seconds += own.seconds;
-        self.spent.bytes_written = self.spent.bytes_written.saturating_add(own.bytes_written);
-        let of_sample = |cell: &Cell| *cell == sample.cell || study.baseline.of(cell).as_ref() == Some(&sample.cell);
-        self.judge(study, run, of_sample);
-    }
-
-    /// Finds the shares of the study's cells that may have changed. In steady state each round may make others count.
-    fn judge(&mut self, study: &Study, run: &Run, changed: impl Fn(&Cell) -> bool) {
-        let cells = study.cells();
-        let settled = study.repeat.steady_state.then(|| summary::steady::settled(&run.samples, &run.workloads));
-        if settled.is_some() {
-            self.unsteady = summary::steady::unsteady(&cells, &run.samples, &run.workloads);
-        }
-        let samples = settled.as_deref().unwrap_or(&run.samples);
-        for cell in cells.iter().filter(|cell| settled.is_some() || changed(cell)) {
-            match summary::share_of(samples, &run.workloads, &study.baseline, cell) {
-                Some(share) => drop(self.shares.insert(cell.key(), share)),
-                None => drop(self.shares.remove(&cell.key())),
-            }
-        }
-    }
-}
-
-fn sample_key(sample: &Sample) -> SampleKey {
-    SampleKey { cell: sample.cell.key(), round: sample.round, boot: sample.boot }
-}
-
-/// What stored samples cost: their measured seconds, and what they wrote.
-pub fn spent(samples: &[Sample]) -> Spent {
-    Spent {
-        seconds: samples.iter().map(|s| s.device().map_or(s.result.seconds, |d| d.seconds)).sum(),
-        bytes_written: samples.iter().map(written).fold(0, u64::saturating_add),
-    }
-}
-
-/// What a cell wrote to the device: what the device saw, up to what the cell can have caused. What is beyond is of
-/// others, whose writes are not the run's. A file system writes records of its own: little for large
-/// writes, for a small one that is flushed alone a few blocks of its journal.
-fn written(sample: &Sample) -> u64 {
-    const SMALL: u64 = 16 << 10;
-    const BLOCKS: u64 = 5;
-    let work = sample.work();
-    let moved = work.write_bytes;
-    let small = moved <= work.ios.saturating_mul(SMALL);
-    let caused = match moved {
-        0 => 0,
-        _ if small => hard_bytes(moved.saturating_mul(BLOCKS)),
-        _ => hard_bytes(moved),
-    };
-    // Actors may have their targets on several disks.
-    let seen: Vec<DeviceUse> = sample.seen.iter().filter(|s| s.node.is_empty()).filter_map(DeviceUse::of).collect();
-    if seen.is_empty() { moved } else { seen.iter().map(|d| d.write_bytes).fold(0, u64::saturating_add).min(caused) }
 }
 
 /// The order of an A/A run (`--noise`): each cell twice in a row, in rounds 2k and 2k+1, a boot a

@@ -7,10 +7,12 @@ pub mod machine;
 pub mod measure;
 pub mod plan;
 mod run;
+mod so_far;
 mod stop;
 pub mod store;
 pub mod watcher;
 
 pub use run::{Job, run};
+pub use so_far::spent;
 pub use stop::StopCause;
 pub use store::Store;

@@ -29,7 +29,8 @@ const STATE: &str = "/srv/vmio";
 /// Where commands run.
 const HOME: &str = "/root";
 const SETUP_LIMIT: Duration = Duration::from_secs(120);
-/// How long a command may take whose output is brought home.
+/// Most that a command may write whose output is brought home, in bytes, and how long it may take.
+const MOST_OUTPUT: usize = 256 << 20;
 const OUTPUT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Why there is no lab host.
@@ -160,22 +161,19 @@ impl LabHost {
         self.guest.node().spawn(&self.command(program, args))
     }
 
-    /// What a command writes to standard output, which may be long: by way of a file.
+    /// What a command writes to standard output, which may be long.
     ///
     /// # Errors
     /// When it cannot be started, fails, or the lab host is gone.
     pub fn output(&self, program: &str, args: &[String]) -> Result<Vec<u8>> {
-        let node = self.guest.node();
-        let file = Path::new(STATE).join("output");
-        let script = format!("mkdir -p {STATE} && exec \"$@\" > {}", file.display());
-        let through: Vec<String> =
-            ["-c", &script, "sh", program].map(str::to_owned).into_iter().chain(args.iter().cloned()).collect();
-        let output = node.exec(&self.command("/bin/sh", &through).limit(OUTPUT_LIMIT))?;
-        if !output.ok() {
-            let said = format!("{program} {}: {} ({:?})", args.join(" "), output.err().trim(), output.end);
-            return Err(Error::Command { said });
+        let mut cmd = self.command(program, args).limit(OUTPUT_LIMIT);
+        cmd.keep_bytes = MOST_OUTPUT;
+        let output = self.guest.node().exec(&cmd)?;
+        if output.ok() && !output.truncated {
+            return Ok(output.stdout);
         }
-        Ok(node.read(&file)?)
+        let why = if output.truncated { "it writes too much".to_owned() } else { output.err() };
+        Err(Error::Command { said: format!("{program} {}: {} ({:?})", args.join(" "), why.trim(), output.end) })
     }
 
     /// Why it no longer answers, with the end of its console; it is ended.

@@ -19,7 +19,7 @@ use vmio_rig::lab::{self, LabHost};
 use super::image::Document;
 use super::runs;
 use crate::context::{Context, Outcome};
-use crate::store::Store;
+use crate::store::{Import, Store};
 use crate::term;
 
 /// How long a lab host may take from its start to its first answer.
@@ -170,14 +170,17 @@ fn lab_run(
     };
     // Its disks go with it.
     let mut lost = false;
-    let exports = exports(&lab, &own).context("cannot bring the lab host's runs home")?;
+    let mut lose = |why: String| {
+        term::note(&format!("warning: a run of the lab host is lost: {why}"));
+        lost = true;
+    };
+    let exports = exports(&lab, &own, &mut lose).context("cannot bring the lab host's runs home")?;
     if !exports.is_empty() {
-        // A run that was refused is told of; its lab host is gone all the same.
-        let (_, refused) = runs::import(&exports, &Store::open(&context.paths.db())?);
-        if let Some(e) = refused {
-            term::note(&format!("warning: {e:#}"));
-            lost = true;
-        }
+        let store = Store::open(&context.paths.db())?;
+        let mut import = Import::of_ended_host();
+        let (_, refused) = runs::import_all(&exports, &store, &mut import);
+        refused.iter().for_each(|(_, e)| lose(runs::whole(e)));
+        import.finish(&store)?;
     }
     lab.stop()?;
     match unwritten {
@@ -188,19 +191,24 @@ fn lab_run(
     }
 }
 
-/// Exports the runs that vmio stored in the lab host, each into a file in `dir`.
-fn exports(lab: &LabHost, dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Exports the runs that vmio stored in the lab host, each into a file in `dir`. Of one that cannot be had, why.
+fn exports(lab: &LabHost, dir: &Path, lose: &mut dyn FnMut(String)) -> anyhow::Result<Vec<PathBuf>> {
     let vmio = |args: &[&str]| lab.output("vmio", &args.iter().map(ToString::to_string).collect::<Vec<_>>());
     let list: serde_json::Value = serde_json::from_slice(&vmio(&["runs", "list", "--json"])?)?;
     // The newest is the first.
     let numbers = list["runs"].as_array().into_iter().flatten().rev().filter_map(|run| run["run"].as_i64());
-    let export = |number: i64| {
-        let file = dir.join(format!("run-{number}.json"));
-        std::fs::write(&file, vmio(&["runs", "export", &number.to_string()])?)
-            .with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(file)
-    };
-    numbers.map(export).collect()
+    let mut files = Vec::new();
+    for number in numbers {
+        match vmio(&["runs", "export", &number.to_string()]) {
+            Ok(export) => {
+                let file = dir.join(format!("run-{number}.json"));
+                std::fs::write(&file, export).with_context(|| format!("cannot write {}", file.display()))?;
+                files.push(file);
+            }
+            Err(e) => lose(format!("{number}: {e}")),
+        }
+    }
+    Ok(files)
 }
 
 /// Starts the command and passes on what it says until it ends.
@@ -252,11 +260,16 @@ fn on_signals(journal: &Arc<Journal>, running: &Running) -> io::Result<()> {
                 Some((node, pid)) => {
                     asked = true;
                     term::note("\nstopping the command in the lab host; press again to stop the lab host at once");
+                    let running = Arc::clone(&running);
                     thread::spawn(move || {
                         // A command leads its own process group.
                         let _ = node.exec(&Exec::new("kill").args(["-INT", "--", &format!("-{pid}")]));
                         thread::sleep(END_LIMIT);
-                        end();
+                        // Of one that has ended the runs are brought home, which takes as long as it takes.
+                        let still_runs = running.lock().unwrap_or_else(PoisonError::into_inner).is_some();
+                        if still_runs {
+                            end();
+                        }
                     })
                 }
             };

@@ -136,6 +136,17 @@ pub struct Taken {
     schema_version: &'static str,
     /// Numbers that the runs have here; those that were here already are left out.
     imported: Vec<i64>,
+    /// Files that could not be taken.
+    refused: Vec<Refused>,
+}
+
+/// A file that could not be taken.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Refused {
+    /// Its path.
+    file: PathBuf,
+    /// Why.
+    reason: String,
 }
 
 /// Runs the verb.
@@ -166,24 +177,30 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         Verb::Delete { run, yes } => delete(&store, *run, *yes),
         Verb::Import { files } => {
-            let (imported, refused) = import(files, &store);
+            let mut import = Import::default();
+            let (imported, mut failed) = import_all(files, &store, &mut import);
+            import.finish(&store)?;
             if context.json {
-                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported })?;
+                let refused = failed.iter().map(|(file, e)| Refused { file: file.clone(), reason: whole(e) }).collect();
+                term::json(&Taken { schema_version: summary::SCHEMA_VERSION, imported, refused })?;
             }
-            refused.map_or(Ok(Exit::Done), Err)
+            match (files.len(), failed.len()) {
+                (_, 0) => Ok(Exit::Done),
+                (1, _) => Err(failed.remove(0).1.into()),
+                (all, some) => {
+                    failed.iter().for_each(|(_, e)| term::note(&format!("warning: {}", whole(e))));
+                    let what = format!("{some} of {all} files could not be taken");
+                    Err(Failure::new(Exit::Failed, what).help("the warnings above say why; the others are here").into())
+                }
+            }
         }
     }
 }
 
-/// Takes over runs that were exported, and says which; the numbers of those that are new here, and why the first that
-/// could not be taken was not.
-pub fn import(files: &[PathBuf], store: &Store) -> (Vec<i64>, Option<anyhow::Error>) {
-    let (mut new, mut import) = (Vec::new(), Import::default());
-    let mut refused: Option<anyhow::Error> = None;
-    let mut refuse = |e: anyhow::Error| match &refused {
-        None => refused = Some(e),
-        Some(_) => term::note(&format!("warning: {e:#}")),
-    };
+/// Takes over runs that were exported, and says what became of each; the numbers of those that are new here, and the
+/// files that could not be taken.
+pub fn import_all(files: &[PathBuf], store: &Store, import: &mut Import) -> (Vec<i64>, Vec<(PathBuf, StoreError)>) {
+    let (mut new, mut refused) = (Vec::new(), Vec::new());
     for file in files {
         match import.take(store, file) {
             Ok(Imported::New(id)) => {
@@ -198,13 +215,19 @@ pub fn import(files: &[PathBuf], store: &Store) -> (Vec<i64>, Option<anyhow::Err
             Ok(Imported::Running(id)) => {
                 term::note(&format!("warning: run {id} is still being measured there and was skipped"));
             }
-            Err(e) => refuse(anyhow::Error::new(e).context(format!("cannot import {}", file.display()))),
+            Err(e) => refused.push((file.clone(), e)),
         }
     }
-    if let Err(e) = import.finish(store) {
-        refuse(e.into());
-    }
     (new, refused)
+}
+
+/// An error with what caused it, where that is not in its words.
+pub fn whole(e: &StoreError) -> String {
+    let said = e.to_string();
+    match std::error::Error::source(e).map(ToString::to_string) {
+        Some(source) if !said.contains(&source) => format!("{said}: {source}"),
+        _ => said,
+    }
 }
 
 fn list(store: &Store, context: &Context) -> Outcome {
@@ -249,7 +272,8 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let run = store.load(id)?;
     let cells: Vec<Cell> = run.samples.iter().map(|s| s.cell.clone()).collect();
     forms.suits(&format!("run {id}"), &cells)?;
-    let proofs = proofs_of(store, id)?;
+    let (proofs, unread) = proofs_of(store, id)?;
+    unread.iter().for_each(|e| term::note(&format!("warning: a proof of this run is left out: {e}")));
     let report = Report::of(&run).with_proofs(&proofs);
     // Whoever wants a file has no use for the text on the terminal as well.
     match forms.writes() {
@@ -279,12 +303,13 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
 }
 
 fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
-    let run = store.load(id)?;
-    if !yes {
+    let all = store.list()?;
+    // One that is not there is told by the store, which also deletes what it cannot read.
+    if let Some(run) = all.iter().find(|run| run.id == id).filter(|_| !yes) {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
             shown::line(&run.kind.to_string()),
-            run.samples.len(),
+            run.samples,
             format::utc(run.started_unix)
         );
         match term::confirm(&question) {

@@ -22,7 +22,8 @@ use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_node::ssh::Address;
 use vmio_rig::disks::space::gib;
-use vmio_rig::engine::measure::{self as engine, Next};
+use vmio_rig::engine::measure::{Next, next_noise};
+use vmio_rig::engine::spent;
 use vmio_rig::engine::{environment, plan};
 use vmio_rig::image::OwnKernel;
 
@@ -216,7 +217,7 @@ pub fn start(
 }
 
 fn engine_order(mode: &Mode) -> Next {
-    if *mode == Mode::Noise { engine::next_noise } else { vmio_model::study::next }
+    if *mode == Mode::Noise { next_noise } else { vmio_model::study::next }
 }
 
 /// Wishes that cannot be granted are refused before anything is looked at.
@@ -356,7 +357,7 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
 
 /// Going on makes the targets anew: the write budget must allow for that beside what was written already.
 fn enough_left(run: &Run, planned: &plan::Planned) -> Result<(), Failure> {
-    let wrote = engine::spent(&run.samples).bytes_written.saturating_add(run.environment.written_beside_bytes);
+    let wrote = spent(&run.samples).bytes_written.saturating_add(run.environment.written_beside_bytes);
     let making = planned.cost.making_bytes_written;
     let Some(budget) = planned.cost.budget_bytes.filter(|budget| wrote.saturating_add(making) > *budget) else {
         return Ok(());
@@ -402,7 +403,8 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
 /// Shows a run and says how it ended.
 fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context) -> Outcome {
     let store = Store::open_existing(&context.paths.db())?;
-    let proofs = proofs_of(&store, run.id)?;
+    let (proofs, unread) = proofs_of(&store, run.id)?;
+    unread.iter().for_each(|e| term::note(&format!("warning: a proof of this run is left out: {e}")));
     let report = Report::of(run).with_proofs(&proofs);
     forms.show(&report, context)?;
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {

@@ -10,9 +10,10 @@ use vmio_model::shown;
 use vmio_model::stats::{Convergence, Ratio};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
+use vmio_rig::engine::measure::Event;
+use vmio_rig::engine::spent;
 
 use super::ended;
-use super::engine::{self, Event};
 use crate::fit;
 use crate::report::plan::duration;
 
@@ -66,7 +67,7 @@ impl Progress {
             max_seconds: study.repeat.max_minutes * 60.0,
             rule: study.repeat.convergence(),
             earlier: earlier.len() as u32,
-            earlier_seconds: engine::spent(earlier).seconds,
+            earlier_seconds: spent(earlier).seconds,
             stored: 0,
             shown_shares: false,
             told: None,

@@ -27,10 +27,8 @@ pub enum StoreError {
     Corrupt { path: PathBuf, source: Option<rusqlite::Error> },
     #[error("{} is not as vmio makes a store: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
-    #[error("{} belongs to user {owner}, and vmio uses nobody else's store", path.display())]
-    Others { path: PathBuf, owner: u32 },
-    #[error("{} can be changed by other users, and vmio keeps no store there", path.display())]
-    Shared { path: PathBuf },
+    #[error("{} is not to be trusted: {why}", path.display())]
+    Untrusted { path: PathBuf, why: String, help: String },
     #[error("{} holds more than vmio takes over: {what}", path.display())]
     TooMuch { path: PathBuf, what: String },
     #[error("a question to {} came to no end", path.display())]
@@ -102,24 +100,17 @@ impl StoreError {
                 path.display()
             ),
             StoreError::Foreign { .. } | StoreError::Endless { .. } => {
-                "somebody may have made it to mislead or to hold up: take stores only from whom you trust".into()
+                "it was not written by vmio alone: keep this one's runs elsewhere (--state DIR)".into()
             }
             StoreError::TooMuch { .. } => {
                 "bounds keep memory and disk free, docs/runs.md (\"Import\") has them: split what was measured into \
                  more runs"
                     .into()
             }
-            StoreError::Others { .. } => {
-                "name a directory of your own (--state DIR); its owner can hand over a run: `vmio runs export N > \
-                 run.json` there, `vmio runs import run.json` here"
-                    .into()
-            }
-            StoreError::Shared { path } => {
-                format!(
-                    "take it from the others (chmod go-w {}), or name another directory: --state DIR",
-                    path.display()
-                )
-            }
+            StoreError::Untrusted { help, .. } => format!(
+                "{help}; the owner of a store can hand over a run: `vmio runs export N > run.json` there, `vmio runs \
+                 import run.json` here"
+            ),
             StoreError::Full { .. } => FULL.into(),
             StoreError::Denied { path, .. } => format!(
                 "check who owns {} and that its file system is writable, or name another directory: --state DIR",
@@ -146,8 +137,7 @@ impl StoreError {
             StoreError::Missing { .. }
             | StoreError::NoFile { .. }
             | StoreError::Denied { .. }
-            | StoreError::Others { .. }
-            | StoreError::Shared { .. }
+            | StoreError::Untrusted { .. }
             | StoreError::Owned { .. }
             | StoreError::Io { .. } => Exit::Precondition,
             StoreError::NoRun { .. } => Exit::Usage,
@@ -164,6 +154,17 @@ fn place(at: Option<(usize, usize)>) -> String {
 /// Whether the file system has less room left than SQLite needs for its log.
 fn no_room(path: &Path) -> bool {
     rustix::fs::statvfs(path.parent().unwrap_or(path)).is_ok_and(|fs| fs.f_bavail * fs.f_frsize < 128 << 10)
+}
+
+/// Of a directory that is not to be used, or cannot be.
+impl From<vmio_node::Error> for StoreError {
+    fn from(e: vmio_node::Error) -> StoreError {
+        match e {
+            vmio_node::Error::Untrusted { path, why, mend } => StoreError::Untrusted { path, why, help: mend },
+            vmio_node::Error::File { what, path, source, .. } => StoreError::Io { what, path, source },
+            other => StoreError::Io { what: "look at", path: PathBuf::new(), source: io::Error::other(other) },
+        }
+    }
 }
 
 impl From<&StoreError> for Failure {

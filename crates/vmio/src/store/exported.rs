@@ -2,26 +2,28 @@
 //! number of its values are bounded before it is read, its types are checked, and what is wrong is told with
 //! its place in the file.
 
+use std::borrow::Cow;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use vmio_model::run::Run;
 use vmio_model::summary::SCHEMA_VERSION;
 
-use super::bounds::Weight;
+use super::bounds::{self, Weight};
 use super::{Result, StoreError};
 
 /// Longest file that is read; that of a run of a day has some 100 MB.
 const LONGEST: u64 = 256 << 20;
 
-/// What is known of an export before its version is.
+/// What is looked at of an export before the rest is read.
 #[derive(Deserialize)]
-struct Head {
+struct Head<'a> {
     schema_version: Option<String>,
+    #[serde(borrow)]
+    study_toml: Option<Cow<'a, str>>,
 }
 
 /// The run in an export.
@@ -29,7 +31,9 @@ pub(super) fn read(path: &Path) -> Result<Run> {
     let text = text(path)?;
     let fault = |what: String| StoreError::Export { path: path.into(), at: None, what };
     Weight::default().add(&text).map_err(fault)?;
-    let head: Head = parse(path, &text)?;
+    let head: Head<'_> = parse(path, &text)?;
+    bounds::short("its study", head.study_toml.as_ref().map_or(0, |study| study.len()), bounds::STUDY)
+        .map_err(fault)?;
     let Some(version) = head.schema_version else {
         return Err(fault("it has no `schema_version`".into()));
     };
@@ -90,7 +94,7 @@ fn text(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// What is wrong is told with its line and column.
-fn parse<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T> {
+fn parse<'a, T: Deserialize<'a>>(path: &Path, text: &'a [u8]) -> Result<T> {
     serde_json::from_slice(text).map_err(|e| {
         let place = format!(" at line {} column {}", e.line(), e.column());
         let what = e.to_string();

@@ -42,8 +42,15 @@ impl RunId {
     }
 }
 
-/// The runs in which `vmio tax --prove` proved findings of a run.
-pub fn proofs_of(store: &Store, run: i64) -> Result<Vec<Run>, StoreError> {
+/// The runs in which `vmio tax --prove` proved findings of a run; of those that cannot be read, why.
+pub fn proofs_of(store: &Store, run: i64) -> Result<(Vec<Run>, Vec<StoreError>), StoreError> {
     let proofs = RunKind::Proof(run);
-    store.list()?.iter().rev().filter(|r| r.kind == proofs).map(|r| store.load(r.id)).collect()
+    let (mut read, mut unread) = (Vec::new(), Vec::new());
+    for proof in store.list()?.iter().rev().filter(|r| r.kind == proofs) {
+        match store.load(proof.id) {
+            Ok(run) => read.push(run),
+            Err(e) => unread.push(e),
+        }
+    }
+    Ok((read, unread))
 }

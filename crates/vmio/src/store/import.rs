@@ -38,6 +38,8 @@ const ELSEWHERE: &str = "proof-of-";
 /// come before its proof or after it.
 #[derive(Debug, Default)]
 pub struct Import {
+    /// Whether their host is gone: what says that it is being measured was broken off.
+    orphaned: bool,
     /// Numbers here, by those there; `None` where several had the same one: they are of several stores.
     numbers: Numbers,
     /// Numbers of proofs here, with the run that each proves by its number there.
@@ -47,14 +49,22 @@ pub struct Import {
 type Numbers = BTreeMap<i64, Option<i64>>;
 
 impl Import {
+    /// Of a host that has ended: nothing is being measured there any more.
+    pub fn of_ended_host() -> Self {
+        Self { orphaned: true, ..Self::default() }
+    }
+
     /// Takes over the run of an export with all samples. One that is here already (same command, same start, same host) is
     /// not taken twice.
     ///
     /// # Errors
     /// When the export cannot be read, with the place in it; when it is too large; when the store cannot be written.
     pub fn take(&mut self, store: &Store, file: &Path) -> Result<Imported> {
-        let run = exported::read(file)?;
-        let imported = store.import_run(&run, file, &self.numbers)?;
+        let mut run = exported::read(file)?;
+        if self.orphaned && run.state == RunState::Running {
+            run.state = RunState::Interrupted("its host ended while it was measured".to_owned());
+        }
+        let imported = store.import_run(&run, file)?;
         if let Imported::New(here) | Imported::Known(here) | Imported::Longer { here, .. } = imported {
             let number = self.numbers.entry(run.id).or_insert(Some(here));
             if *number != Some(here) {
@@ -77,7 +87,7 @@ impl Import {
 }
 
 impl Store {
-    fn import_run(&self, run: &Run, from: &Path, numbers: &Numbers) -> Result<Imported> {
+    fn import_run(&self, run: &Run, from: &Path) -> Result<Imported> {
         if run.state == RunState::Running {
             return Ok(Imported::Running(run.id));
         }
@@ -91,7 +101,7 @@ impl Store {
         let (mut texts, mut bytes) = (Vec::new(), 0);
         for sample in &run.samples {
             let text = insert::Texts::of(sample)?;
-            bounds::short("a sample", text.own_bytes()).map_err(too_much)?;
+            bounds::short("a sample", text.own_bytes(), bounds::TEXT).map_err(too_much)?;
             bytes += text.bytes();
             texts.push(text);
             if bytes > guard::MOST as usize {
@@ -110,7 +120,7 @@ impl Store {
             return Ok(known);
         }
         let put = || {
-            let here = head(&transaction, run, numbers)?;
+            let here = head(&transaction, run)?;
             for (sample, texts) in run.samples.iter().zip(&texts) {
                 insert::sample(&transaction, here, sample, texts)?;
             }
@@ -128,7 +138,7 @@ impl Store {
         })?;
         let name = RunKind::Proof(of).to_string();
         // Nobody's file makes a proof of what is none here.
-        let other_proof = |study: &str| study != name && (proven(&study.into()).is_some() || is_elsewhere(study));
+        let other_proof = |kind: &str| kind != name && (proven(&kind.into()).is_some() || is_elsewhere(kind));
         for (kind, study_toml) in words.into_iter().filter(|(kind, _)| other_proof(kind)) {
             let sql = "UPDATE runs SET study = ?, study_toml = ? WHERE id = ?";
             let study: Study = toml::from_str(&study_toml).map_err(|source| StoreError::Study {
@@ -169,8 +179,8 @@ fn host(environment: &Environment) -> impl PartialEq + '_ {
 }
 
 /// All of a run but its samples; its number.
-fn head(transaction: &Transaction<'_>, run: &Run, numbers: &Numbers) -> rusqlite::Result<i64> {
-    let (kind, study) = renumbered(run, numbers);
+fn head(transaction: &Transaction<'_>, run: &Run) -> rusqlite::Result<i64> {
+    let (kind, study) = not_here(run);
     let new = NewRun {
         kind: &kind,
         study: &study,
@@ -189,27 +199,24 @@ fn head(transaction: &Transaction<'_>, run: &Run, numbers: &Numbers) -> rusqlite
     Ok(here)
 }
 
-/// What the run is of and its study, with the numbers that runs have here. A proof names the run whose finding it
-/// proves; where that one did not come along, the number here is another run's or nobody's, and the word says so.
-fn renumbered(run: &Run, numbers: &Numbers) -> (RunKind, Study) {
+/// What the run is of and its study. A proof names the run whose finding it proves by its number there: until it is known
+/// which one that is here ([`Import::finish`]), the word says so.
+fn not_here(run: &Run) -> (RunKind, Study) {
     let Some(of) = proven(&run.kind) else { return (run.kind.clone(), run.study.clone()) };
-    let here = match numbers.get(&of).copied().flatten() {
-        Some(here) => RunKind::Proof(here),
-        None => RunKind::Study(format!("{ELSEWHERE}{of}-elsewhere")),
-    };
-    let study = named(&run.study, &run.kind.to_string(), &here.to_string());
-    (here, study)
+    let kind = RunKind::Study(format!("{ELSEWHERE}{of}-elsewhere"));
+    let study = named(&run.study, &run.kind.to_string(), &kind.to_string());
+    (kind, study)
 }
 
-/// Whether it is what [`renumbered`] calls a proof whose run is not here.
-fn is_elsewhere(study: &str) -> bool {
-    let number = study.strip_prefix(ELSEWHERE).and_then(|rest| rest.strip_suffix("-elsewhere"));
+/// Whether it is what [`not_here`] calls a proof whose run is not here.
+fn is_elsewhere(kind: &str) -> bool {
+    let number = kind.strip_prefix(ELSEWHERE).and_then(|rest| rest.strip_suffix("-elsewhere"));
     number.is_some_and(|number| number.parse::<i64>().is_ok())
 }
 
 /// The run whose finding a proof proves.
-fn proven(study: &RunKind) -> Option<i64> {
-    match study {
+fn proven(kind: &RunKind) -> Option<i64> {
+    match kind {
         RunKind::Proof(of) => Some(*of),
         _ => None,
     }

@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, params};
 use vmio_model::result::{Sample, Skipped, WorkloadResult};
 use vmio_model::run::Run;
 
-use super::bounds::Weight;
+use super::bounds::{self, Weight};
 use super::{Result, Store, StoreError};
 
 /// What a row takes in memory beside its texts, in bytes.
@@ -69,6 +69,8 @@ impl Store {
                 Ok((attachment, self.json(what("the settings"), &settings)?))
             })
             .collect::<Result<_>>()?;
+        bounds::short("its study", study.len(), bounds::STUDY)
+            .map_err(|why| self.too_much(format!("{whole}: {why}")))?;
         let study_of = |source| StoreError::Study { run, path: self.path.clone(), source };
         Ok(Run {
             id: run,

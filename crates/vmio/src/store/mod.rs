@@ -180,11 +180,11 @@ impl Store {
         )?;
         let mut weight = bounds::Weight::default();
         rows.into_iter()
-            .map(|(id, study, started_unix, (state, environment), (samples, skipped))| {
+            .map(|(id, kind, started_unix, (state, environment), (samples, skipped))| {
                 self.weighed(&mut weight, "its list of runs", &environment)?;
                 Ok(RunInfo {
                     id,
-                    kind: study.as_str().into(),
+                    kind: kind.as_str().into(),
                     started_unix,
                     state: self.state(id, &state)?,
                     environment: self.json(format!("the environment of run {id}"), &environment)?,

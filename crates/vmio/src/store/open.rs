@@ -68,9 +68,9 @@ const TABLES: &str = "
 
 /// Opens for writing; makes directory and file where they are not there, for this user's eyes alone.
 pub(super) fn writable(path: &Path) -> Result<(Connection, Limit), StoreError> {
-    private::make(path)?;
+    let real = private::make(path)?;
     let fail = |e| StoreError::of(path, e);
-    let mut connection = Connection::open(path).map_err(fail)?;
+    let mut connection = Connection::open(real).map_err(fail)?;
     let limit = guard::harden(&connection).map_err(fail)?;
     connection.busy_timeout(Duration::from_secs(BUSY_SECONDS)).map_err(fail)?;
     let is_new = is_empty(path, &connection)?;

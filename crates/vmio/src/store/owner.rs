@@ -24,7 +24,7 @@ fn file_of(store: &Path, run: i64) -> PathBuf {
     real.with_file_name(format!("run-{run}.lock"))
 }
 
-/// The directory may be another user's: a pipe there waits for nobody, and no link is followed.
+/// A pipe in its place waits for nobody, and no link is followed.
 fn open(path: &Path) -> io::Result<File> {
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW).bits();
     OpenOptions::new().read(true).custom_flags(flags as i32).open(path)

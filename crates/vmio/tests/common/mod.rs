@@ -262,7 +262,6 @@ pub fn run(accel: Accel) -> Run {
     }
 }
 
-/// Puts a run into a store as the runner would, and gives its number.
 /// FIXTURE: a study that names no cell.
 pub fn study(name: &str) -> Study {
     let text = format!(
@@ -272,6 +271,7 @@ pub fn study(name: &str) -> Study {
     toml::from_str(&text).unwrap()
 }
 
+/// Puts a run into a store as the runner would, and gives its number.
 pub fn store_run(store: &vmio::store::Store, run: &Run) -> i64 {
     let id = store
         .new_run(&vmio::store::NewRun {

@@ -3,7 +3,8 @@
 use vmio_model::result::DeviceUse;
 use vmio_model::run::Run;
 use vmio_model::study::{self, DoneReason};
-use vmio_rig::engine::measure::{self as engine, Ended, Next, next_noise};
+use vmio_rig::engine::measure::{Ended, Next, next_noise};
+use vmio_rig::engine::spent;
 
 use crate::bed::{Bed, Fails, Fake, study};
 
@@ -64,17 +65,17 @@ fn the_write_budget_is_never_overrun() {
     let bed = Bed::new(&study);
     bed.go(study::next, &mut Fake { sees_disk: true, stop_after: Some(1), ..Fake::default() }).0.unwrap();
     let mut sample = bed.run().samples.remove(0);
-    let own = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    let own = spent(std::slice::from_ref(&sample)).bytes_written;
     let device = sample.device().unwrap();
     sample.put_device(Some(DeviceUse { write_bytes: device.write_bytes + (50 << 30), ..device }));
-    let busy = engine::spent(std::slice::from_ref(&sample)).bytes_written;
+    let busy = spent(std::slice::from_ref(&sample)).bytes_written;
     assert!(own > 0 && busy <= 5 * own + own / 10 + (4 << 20), "{own} {busy}");
     // Figures of an imported run may be anything.
     sample.result.amend(|work| (work.write_bytes, work.ios) = (u64::MAX, u64::MAX));
     sample.put_device(Some(DeviceUse { write_bytes: u64::MAX, ..device }));
-    assert_eq!(engine::spent(&[sample.clone(), sample.clone()]).bytes_written, u64::MAX);
+    assert_eq!(spent(&[sample.clone(), sample.clone()]).bytes_written, u64::MAX);
     sample.result.amend(|work| (work.write_bytes, work.ios) = (0, 1));
-    assert_eq!(engine::spent(&[sample]).bytes_written, 0, "a cell that reads");
+    assert_eq!(spent(&[sample]).bytes_written, 0, "a cell that reads");
     // Nothing at all fits.
     assert_eq!(written(budget, None), (0, 0));
 }

@@ -19,7 +19,7 @@ fn with_neighbours_against_alone_is_the_leading_actors() {
     let s = summarise(&run);
     let share = &s.shares[0];
     assert!(near(share.share_ratio.value, 0.75), "{share:?}");
-    let live = shares(&run.samples, &run.workloads, &summarise(&run).baseline);
+    let live = live(&run, &summarise(&run).baseline);
     assert_eq!(live, BTreeMap::from([(cell.key(), share.share_ratio)]));
     let bandwidth = share.figures.iter().find(|f| f.name == BANDWIDTH).unwrap();
     assert_eq!((bandwidth.ratio, bandwidth.labels.len()), (Some(share.share_ratio), 0));
@@ -76,7 +76,7 @@ fn without_a_baseline_there_is_no_share() {
     let run = network().compared_with("\"none\"").run;
     let s = summarise(&run);
     assert!(s.shares.is_empty() && s.headline.is_none() && s.cells.len() == 3);
-    assert!(shares(&run.samples, &run.workloads, &Baseline::None).is_empty());
+    assert!(live(&run, &Baseline::None).is_empty());
 }
 
 /// A baseline whose workload counts otherwise has nothing to compare with: bits are no bytes.
@@ -91,5 +91,5 @@ fn bits_are_not_compared_with_bytes() {
         .cell(&ours, &[&stream(20e9, 0.0)])
         .run;
     assert!(summarise(&run).shares.is_empty());
-    assert!(shares(&run.samples, &run.workloads, &summarise(&run).baseline).is_empty());
+    assert!(live(&run, &summarise(&run).baseline).is_empty());
 }

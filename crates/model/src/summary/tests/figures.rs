@@ -124,7 +124,7 @@ fn a_latency_four_times_as_long_is_a_quarter() {
     // The figure itself is the cell over its baseline.
     assert!(near(share.figures[0].ratio.unwrap().value, 4.0) && share.figures[0].better == Better::Less);
     assert!(near(share.latency_p50_ratio.unwrap().value, 4.0));
-    assert_eq!(shares(&run.samples, &run.workloads, &Baseline::Native)[&share.key], share.share_ratio);
+    assert_eq!(live(&run, &Baseline::Native)[&share.key], share.share_ratio);
     assert!(s.headline.unwrap().text.contains(" gets 25 % ("));
     let row = s.cells[1].judged().unwrap();
     assert!(near(row.typical.value, 40e-6) && near(row.at(99.0).unwrap().value, 120e-6), "median and 99th percentile");
