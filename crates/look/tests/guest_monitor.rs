@@ -12,6 +12,7 @@ use std::time::Duration;
 use vmio_look::{Look, kinds};
 use vmio_model::facts::{Guest, Unread};
 use vmio_node::Local;
+use vmio_testbed::net::listens;
 use vmio_testbed::{poll_for, poll_until};
 
 /// A QEMU of the test's own, ended with it.
@@ -36,7 +37,7 @@ impl Qemu {
         let said = std::fs::File::create(dir.path().join("said")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said).spawn().unwrap();
         let qemu = Self { child, dir };
-        poll_until("QEMU's monitor", || qemu.socket().exists());
+        poll_until("QEMU's monitor listens", || listens(&qemu.socket()));
         qemu
     }
 

@@ -15,6 +15,7 @@ use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::drivers::{self, effective};
 use vmio_rig::guests::{DiskSpec, Error, Guest};
+use vmio_testbed::net::listens;
 use vmio_testbed::poll_until;
 use vmio_testbed::process::Companion;
 
@@ -186,7 +187,7 @@ impl Daemon {
         command.args(["--export", &format!("{export},addr.path={}", vhost.display())]);
         // qemu-storage-daemon: scripts/setup test
         let process = Companion::start(&mut command);
-        poll_until("qemu-storage-daemon made its sockets", || nbd.exists() && vhost.exists());
+        poll_until("qemu-storage-daemon listens at its sockets", || listens(&nbd) && listens(&vhost));
         Self { process, nbd, vhost }
     }
 }

@@ -1,7 +1,8 @@
 //! Network namespaces that go with whoever made them, and what is set up in them by `ip` and its like.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -82,4 +83,15 @@ pub fn tried(line: &str) -> (bool, String) {
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+/// Whether somebody listens at a Unix socket of this network namespace. Its file is there a moment earlier; asked of the
+/// kernel (proc(5), /proc/net/unix: flag `__SO_ACCEPTCON`), since whoever connects to find out may be the only client.
+pub fn listens(socket: &Path) -> bool {
+    const ACCEPTS: u32 = 1 << 16;
+    let all = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
+    all.lines().filter(|line| line.ends_with(&format!(" {}", socket.display()))).any(|line| {
+        let flags = line.split_whitespace().nth(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & ACCEPTS != 0)
+    })
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use vmio_model::rules::{Need, RULES};
+use vmio_testbed::net::listens;
 use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_until, skip};
 
@@ -277,7 +278,7 @@ impl Bed {
             let server =
                 Command::new("qemu-nbd").args(["-t", "-f", "raw", "-k"]).arg(&socket).arg(image).spawn().unwrap();
             self.servers.push(Companion(server));
-            poll_until("the NBD server's socket", || socket.exists());
+            poll_until("the NBD server listens", || listens(&socket));
             format!("nbd+unix:///?socket={}", socket.display())
         });
         put(&mut text, "{loop}", &mut || {
