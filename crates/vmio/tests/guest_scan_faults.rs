@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use stand_in::StandIn;
-use vmio_testbed::net::listens;
+use vmio_testbed::poll_for;
 use vmio_testbed::process::Companion;
-use vmio_testbed::{poll_for, poll_until};
 
 const MACHINE: &str = "-machine q35 -accel tcg -cpu max -smp 1";
 
@@ -40,8 +39,7 @@ fn a_monitor_that_somebody_holds_is_left_alone() {
     let args = format!("{MACHINE} {} -qmp unix:{},server=on,wait=off", disk(&image), socket.display());
     let mut guest = live::start("busy", "", &args);
     live::wait("busy", &mut guest);
-    poll_until("its monitor listens", || listens(&socket));
-    let held = UnixStream::connect(&socket).unwrap();
+    let held = poll_for("its monitor", || UnixStream::connect(&socket));
     // It ends though the monitor is held: nobody waits for it.
     let seen = live::scan(dir.path(), &[&live::name("busy")]);
     let found = live::guest(&seen, "busy");
