@@ -151,18 +151,12 @@ fn exit_of(e: &anyhow::Error) -> Exit {
 fn render(e: &anyhow::Error, style: Style) -> String {
     // What has a help of its own says only there what to do.
     let first = failure(e).filter(|_| e.downcast_ref::<vmio_node::Error>().is_some()).map(|f| f.message);
-    let mut last = first.unwrap_or_else(|| e.to_string());
+    let first = first.unwrap_or_else(|| e.to_string());
     let error = format!("{} ", style.red("error:"));
-    let mut text: String = last.lines().map(|line| fit::notice(&error, 7, line)).collect();
-    for cause in e.chain().skip(1) {
-        let cause = cause.to_string();
-        // Libraries often say the same thing twice on the way up.
-        let (said, new) = (last.to_lowercase(), cause.to_lowercase());
-        if !said.contains(&new) && !new.contains(&said) {
-            let lead = |i: usize| if i == 0 { "  cause: " } else { "         " };
-            text += &cause.lines().enumerate().map(|(i, line)| fit::notice(lead(i), 9, line)).collect::<String>();
-            last = cause;
-        }
+    let mut text: String = first.lines().map(|line| fit::notice(&error, 7, line)).collect();
+    for cause in term::new_causes(&first, e.chain().skip(1)) {
+        let lead = |i: usize| if i == 0 { "  cause: " } else { "         " };
+        text += &cause.lines().enumerate().map(|(i, line)| fit::notice(lead(i), 9, line)).collect::<String>();
     }
     if let Some(help) = failure(e).and_then(|f| f.help) {
         text += &fit::notice(&format!("  {} ", style.cyan("help:")), 8, &help);

@@ -25,13 +25,13 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     shown::line(text)
 }
 
-/// Columns that a terminal gives a text without escape sequences.
+/// Columns that a terminal gives a text without escape sequences; what is not shown has the column of what stands for it.
 pub fn columns(text: &str) -> usize {
-    text.width()
+    plain(text).width()
 }
 
 fn column(c: char) -> usize {
-    c.width().unwrap_or(0)
+    if shown::is_hidden(c) { 1 } else { c.width().unwrap_or(0) }
 }
 
 /// As many characters from the beginning as fit.
@@ -249,6 +249,14 @@ mod tests {
             (columns("日本"), cut("日本語", 5), left("日", 4), right("日", 3)),
             (4, "日本…".into(), "日  ".into(), " 日".into())
         );
+    }
+
+    /// A mark that turns the direction has no width of its own, and is shown as a character that has.
+    #[test]
+    fn what_is_not_shown_takes_its_column() {
+        assert_eq!(columns("a\u{202e}b\u{2066}"), 4);
+        assert_eq!(lines("ab \u{202e}c\u{2069}", 5), ["ab", "\u{202e}c\u{2069}"]);
+        assert_eq!(lines("\u{202e}\u{202e}ab", 2), ["\u{202e}\u{202e}", "ab"]);
     }
 
     #[test]

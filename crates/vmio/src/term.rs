@@ -137,6 +137,20 @@ pub fn json(document: &impl Document) -> Result<(), Unwritten> {
     print_exact(&document::text(document))
 }
 
+/// The causes of an error that say something which the one told before has not: libraries often say the same thing twice on
+/// the way up.
+pub fn new_causes<'a>(said: &str, causes: impl Iterator<Item = &'a (dyn std::error::Error + 'static)>) -> Vec<String> {
+    let (mut last, mut new) = (said.to_lowercase(), Vec::new());
+    for cause in causes.map(ToString::to_string) {
+        let lower = cause.to_lowercase();
+        if !last.contains(&lower) && !lower.contains(&last) {
+            last = lower;
+            new.push(cause);
+        }
+    }
+    new
+}
+
 /// Lines for the person on standard error: plan, progress, warnings, errors; [folded](fit::folded) where they are
 /// too long. Never fails.
 pub fn note(text: &str) {

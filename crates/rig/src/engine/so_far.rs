@@ -12,6 +12,8 @@ use vmio_model::summary;
 
 /// What the samples say, kept up with each that is added.
 pub(super) struct SoFar {
+    /// The study's own.
+    cells: Vec<Cell>,
     pub(super) done: Vec<SampleKey>,
     pub(super) spent: Spent,
     /// Of the study's own cells: those that explain a share have none that it asked for.
@@ -23,7 +25,8 @@ pub(super) struct SoFar {
 impl SoFar {
     pub(super) fn of(study: &Study, run: &Run) -> Self {
         let done = run.samples.iter().map(sample_key).collect();
-        let mut so_far = Self { done, spent: spent(&run.samples), shares: BTreeMap::new(), unsteady: BTreeSet::new() };
+        let (spent, shares, unsteady) = (spent(&run.samples), BTreeMap::new(), BTreeSet::new());
+        let mut so_far = Self { cells: study.cells(), done, spent, shares, unsteady };
         so_far.judge(study, run, |_| true);
         so_far
     }
@@ -41,13 +44,12 @@ impl SoFar {
 
     /// Finds the shares of the study's cells that may have changed. In steady state each round may make others count.
     fn judge(&mut self, study: &Study, run: &Run, changed: impl Fn(&Cell) -> bool) {
-        let cells = study.cells();
         let settled = study.repeat.steady_state.then(|| summary::steady::settled(&run.samples, &run.workloads));
         if settled.is_some() {
-            self.unsteady = summary::steady::unsteady(&cells, &run.samples, &run.workloads);
+            self.unsteady = summary::steady::unsteady(&self.cells, &run.samples, &run.workloads);
         }
         let samples = settled.as_deref().unwrap_or(&run.samples);
-        for cell in cells.iter().filter(|cell| settled.is_some() || changed(cell)) {
+        for cell in self.cells.iter().filter(|cell| settled.is_some() || changed(cell)) {
             match summary::share_of(samples, &run.workloads, &study.baseline, cell) {
                 Some(share) => drop(self.shares.insert(cell.key(), share)),
                 None => drop(self.shares.remove(&cell.key())),

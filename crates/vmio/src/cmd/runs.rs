@@ -13,8 +13,8 @@ use vmio_model::{shown, summary};
 use crate::context::{Context, Outcome};
 use crate::report::export::{self, Format};
 use crate::report::{self, Forms, Report, format};
-use crate::store::{Import, Imported, RunId, RunInfo, Store, StoreError, proofs_of};
-use crate::{fit, term};
+use crate::store::{Import, Imported, RunId, RunInfo, Store, StoreError};
+use crate::{fit, run, term};
 
 /// List, show, compare, export, import and delete stored runs
 #[derive(Debug, clap::Args)]
@@ -224,10 +224,8 @@ pub fn import_all(files: &[PathBuf], store: &Store, import: &mut Import) -> (Vec
 /// An error with what caused it, where that is not in its words.
 pub fn whole(e: &StoreError) -> String {
     let said = e.to_string();
-    match std::error::Error::source(e).map(ToString::to_string) {
-        Some(source) if !said.contains(&source) => format!("{said}: {source}"),
-        _ => said,
-    }
+    let causes = term::new_causes(&said, anyhow::Chain::new(e).skip(1));
+    std::iter::once(said).chain(causes).collect::<Vec<_>>().join(": ")
 }
 
 fn list(store: &Store, context: &Context) -> Outcome {
@@ -272,8 +270,7 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let run = store.load(id)?;
     let cells: Vec<Cell> = run.samples.iter().map(|s| s.cell.clone()).collect();
     forms.suits(&format!("run {id}"), &cells)?;
-    let (proofs, unread) = proofs_of(store, id)?;
-    unread.iter().for_each(|e| term::note(&format!("warning: a proof of this run is left out: {e}")));
+    let proofs = run::proofs(store, id)?;
     let report = Report::of(&run).with_proofs(&proofs);
     // Whoever wants a file has no use for the text on the terminal as well.
     match forms.writes() {

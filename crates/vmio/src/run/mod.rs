@@ -400,11 +400,17 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     }
 }
 
+/// The proofs of a run's findings; those that cannot be read are told.
+pub fn proofs(store: &Store, run: i64) -> anyhow::Result<Vec<Run>> {
+    let (proofs, unread) = proofs_of(store, run)?;
+    unread.iter().for_each(|e| term::note(&format!("warning: a proof of this run is left out: {e}")));
+    Ok(proofs)
+}
+
 /// Shows a run and says how it ended.
 fn finish(run: &Run, forms: &Forms, fail_on: Option<Severity>, context: &Context) -> Outcome {
     let store = Store::open_existing(&context.paths.db())?;
-    let (proofs, unread) = proofs_of(&store, run.id)?;
-    unread.iter().for_each(|e| term::note(&format!("warning: a proof of this run is left out: {e}")));
+    let proofs = proofs(&store, run.id)?;
     let report = Report::of(run).with_proofs(&proofs);
     forms.show(&report, context)?;
     if fail_on.is_some_and(|least| report.findings.iter().any(|f| f.severity >= least)) {
