@@ -80,7 +80,7 @@ fn flows_agree_with_fio_and_with_diskstats() {
         // One process: what the job's thread does is the process's.
         let fio = Command::new("fio")
             .args(["--name=load", "--thread", "--direct=1", "--ioengine=libaio", "--time_based", "--runtime=3"])
-            .args(["--output-format=json", &format!("--filename={}", path.display())])
+            .args(["--output-format=json", "--lat_percentiles=1", &format!("--filename={}", path.display())])
             .args(job)
             .stdout(Stdio::piped())
             .spawn()
@@ -107,16 +107,17 @@ fn flows_agree_with_fio_and_with_diskstats() {
             close(&format!("{key}: requests, fio"), own.requests as f64, figure("/total_ios"), 0.02);
             close(&format!("{key}: bytes, fio"), own.bytes as f64, figure("/io_bytes"), 0.02);
             let mean = (own.device_seconds + own.queued_seconds) / own.requests as f64;
-            let clat = figure("/clat_ns/mean") * 1e-9;
-            println!("{key}: mean latency             fio    {clat:14.6}  vmio {mean:14.6}");
-            // fio's clock runs on until it has been woken and has looked, on a busy machine for long.
-            assert!(mean < clat * 1.1, "fio {clat} vmio {mean}");
+            // From before fio hands a request over until it has looked at its end. Its completion latency begins only
+            // after io_submit(2) has come back, which a request that is on its way does not wait for.
+            let whole = figure("/lat_ns/mean") * 1e-9;
+            println!("{key}: mean latency             fio    {whole:14.6}  vmio {mean:14.6}");
+            assert!(mean < whole * 1.1, "fio {whole} vmio {mean}");
             let [ours, theirs] =
-                [own.latency.quantile_seconds(0.5).unwrap(), figure("/clat_ns/percentile/50.000000") * 1e-9];
+                [own.latency.quantile_seconds(0.5).unwrap(), figure("/lat_ns/percentile/50.000000") * 1e-9];
             assert!(ours > theirs * 0.02, "fio {theirs} vmio {ours}");
             for (share, percentile) in [(0.5, "50.000000"), (0.99, "99.000000")] {
                 let ours = own.latency.quantile_seconds(share).unwrap();
-                let theirs = figure(&format!("/clat_ns/percentile/{percentile}")) * 1e-9;
+                let theirs = figure(&format!("/lat_ns/percentile/{percentile}")) * 1e-9;
                 println!("{key}: p{:<27} fio    {theirs:14.6}  vmio {ours:14.6}", share * 100.0);
                 assert!(ours <= theirs * 1.3 + 20e-6, "{percentile}: fio {theirs} vmio {ours}");
             }
