@@ -212,7 +212,7 @@ struct Turn<P> {
     core: Core<P>,
     status: Status,
     /// Why what is in force could not be read back, or put right; it is tried again at each look.
-    failed: Option<String>,
+    failed: Option<CoreError>,
 }
 
 impl<P: Plane> Turn<P> {
@@ -254,7 +254,7 @@ impl<P: Plane> Turn<P> {
                     let began = Instant::now();
                     let done = self.core.reconcile();
                     self.status.put_right += *done.as_ref().unwrap_or(&0) as u64;
-                    self.failed = done.err().map(|e| e.to_string());
+                    self.failed = done.err();
                     read_back = Instant::now();
                     believed = BELIEVED.max(began.elapsed().saturating_mul(PART));
                     rested = AT_LEAST.min(began.elapsed().saturating_mul(TOLD));
@@ -272,7 +272,7 @@ impl<P: Plane> Turn<P> {
                 Ok(Asked::Status(tell)) => {
                     let pools = self.core.status();
                     let (notes, known) = (self.core.notes(), self.status.clone());
-                    let trouble = known.trouble.clone().or(self.failed.clone());
+                    let trouble = known.trouble.clone().or_else(|| self.failed.as_ref().map(ToString::to_string));
                     let status = match pools {
                         Ok(pools) => Status { pools, notes, trouble, ..known },
                         Err(e) => Status { notes, trouble: Some(e.to_string()), ..known },

@@ -27,7 +27,7 @@ mod set;
 mod unconfirmed;
 
 use document::Status;
-pub use error::ManagerError;
+pub use error::{FilesError, ManagerError, Senseless};
 pub use read::Texts;
 use read::{Read, read};
 pub use set::{Change, Key};
@@ -115,7 +115,7 @@ impl Manager {
         let keep = keeper.part(SET);
         let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
         let unconfirmed = Unconfirmed::of(&keeper);
-        let files = texts.files().map_err(ManagerError::Files)?;
+        let files = texts.files()?;
         let before = unconfirmed.before(&files)?;
         let began_before = before.is_some();
         let (files, over) = before.unwrap_or((files, over));
@@ -214,8 +214,8 @@ impl Manager {
     }
 
     /// That looking failed.
-    pub fn not_seen(&mut self, why: String) {
-        self.trouble = Some(why);
+    pub fn not_seen(&mut self, why: &linux::Error) {
+        self.trouble = Some(why.to_string());
     }
 
     /// Counts, each second: rates are of the time since the call before. Which breaches of guarantees begin and end.

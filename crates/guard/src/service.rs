@@ -129,7 +129,7 @@ pub enum ServiceError {
 /// What the main thread hears.
 enum Heard {
     Wish(Wish),
-    Seen(Result<(), String>),
+    Seen(Result<(), ManagerError>),
 }
 
 impl Service {
@@ -208,10 +208,10 @@ fn watch(manager: &Shared, say: Sender<Heard>, uplinks: BTreeSet<String>) -> io:
     let tell = move |seen: Result<Seen, Error>| {
         let mut manager = api::lock(&manager);
         let done = match seen {
-            Ok(seen) => manager.see(seen).map_err(|e| e.to_string()),
+            Ok(seen) => manager.see(seen),
             Err(e) => {
-                manager.not_seen(e.to_string());
-                Err(e.to_string())
+                manager.not_seen(&e);
+                Err(e.into())
             }
         };
         let uplinks = manager.uplinks();
@@ -255,7 +255,7 @@ impl Turn {
                     self.look(tell);
                 }
                 Ok(Heard::Seen(done)) => {
-                    self.note(done.err(), tell);
+                    self.note(done.err().map(|e| e.to_string()), tell);
                     self.look(tell);
                 }
                 Err(RecvTimeoutError::Timeout) => {

@@ -62,8 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     std::thread::sleep(Duration::from_secs(1));
     let node = Local::new();
-    let tracing =
-        Blocks::start(&vmio_node::Local::new()).map(|b| Box::new(b) as Box<dyn FlowSource>).map_err(|e| e.to_string());
+    let tracing = Blocks::start(&vmio_node::Local::new()).map(|b| Box::new(b) as Box<dyn FlowSource>);
     let mut sampler = Sampler::new(&node, true, tracing);
     let began = spent();
     let _ = sampler.tick();

@@ -15,7 +15,10 @@ use vmio_node::linux::device::Number;
 use vmio_node::linux::mounts::{self, Mount};
 use vmio_node::{Questions, Reader, Result, held};
 
+mod not_visible;
 pub mod zfs;
+
+pub use not_visible::NotVisible;
 
 /// The disks below a path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,7 +39,7 @@ pub struct Backing {
     /// The modelled disk that it is, in words: vmio's own, not the host's.
     pub modelled: Option<String>,
     /// Why there is nothing to see.
-    pub not_visible: Option<String>,
+    pub not_visible: Option<NotVisible>,
 }
 
 impl Backing {
@@ -187,7 +190,7 @@ impl Way<'_> {
         }
         // Major 0 is for file systems without a block device (kernel document devices.txt).
         if dev.0 == 0 {
-            return Err(format!("{} has no block device of its own", mount.filesystem));
+            return Err(NotVisible::NoDevice(mount.filesystem.clone()));
         }
         self.device(dev, depth, into)
     }
@@ -200,37 +203,37 @@ impl Way<'_> {
         }
         match self.reader.stat(source) {
             Ok(Some(stat)) if stat.is_block() => self.device(stat.rdev, depth, into),
-            _ => Err(format!("the devices of the btrfs on {} are unknown", source.display())),
+            _ => Err(NotVisible::Btrfs(source.to_owned())),
         }
     }
 
     fn device(&self, dev: Number, depth: u32, into: &mut Backing) -> Found {
         let device = Device::numbered(self.reader, dev);
-        let name = device.node_name().map_err(|e| e.to_string())?;
-        let name = name.ok_or_else(|| format!("{}/uevent has no DEVNAME", device.dir.display()))?;
+        let name = device.node_name()?.ok_or_else(|| NotVisible::NoName(device.dir.clone()))?;
         self.named(&block::sysfs_name(&name), depth, into)
     }
 
     fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
-        let depth = depth.checked_sub(1).ok_or_else(|| format!("{name} is stacked on more than {DEEPEST} devices"))?;
+        let depth = depth.checked_sub(1).ok_or_else(|| NotVisible::TooDeep(name.to_owned()))?;
         let here = Device::whole(self.reader, name);
         if !here.is_there() {
             let disk = block::disk_of(self.reader, name);
-            return self.named(&disk.ok_or(format!("{name} is not in /sys/block"))?, depth, into);
+            return self.named(&disk.ok_or_else(|| NotVisible::Unknown(name.to_owned()))?, depth, into);
         }
+        let number = || here.number().ok_or_else(|| NotVisible::NoNumber(here.dir.clone()));
         if let Some(block::LoopFile { shown: file, .. }) = here.loop_file() {
             into.way.push(name.to_owned());
-            let stat = self.stat(&file).map_err(|e| format!("the file behind {name}: {e}"))?;
+            let lost = |e: vmio_node::Error| NotVisible::LoopFile { device: name.to_owned(), why: e.to_string() };
+            let stat = self.stat(&file).map_err(lost)?;
             if stat.is_block() {
                 return self.device(stat.rdev, depth, into);
             }
-            let mount = self.mount(&file, stat.dev).map_err(|e| e.to_string())?;
+            let mount = self.mount(&file, stat.dev)?;
             if !without_counters(&mount) {
                 return self.mounted(stat.dev, &mount, depth, into);
             }
-            let number = here.number().ok_or_else(|| format!("{}/dev holds no number", here.dir.display()))?;
+            into.leaves.insert(name.to_owned(), number()?);
             into.own_counters.insert(name.to_owned(), mount.filesystem);
-            into.leaves.insert(name.to_owned(), number);
             return Ok(());
         }
         into.way.push(name.to_owned());
@@ -239,10 +242,9 @@ impl Way<'_> {
             return slaves.iter().try_for_each(|slave| self.named(slave, depth, into));
         }
         if block::is_zvol(name) {
-            return Err(format!("{name} is a ZFS volume, whose disks are not listed below it"));
+            return Err(NotVisible::Zvol(name.to_owned()));
         }
-        let number = here.number().ok_or_else(|| format!("{}/dev holds no number", here.dir.display()))?;
-        into.leaves.insert(name.to_owned(), number);
+        into.leaves.insert(name.to_owned(), number()?);
         Ok(())
     }
 }
@@ -254,8 +256,7 @@ fn without_counters(mount: &Mount) -> bool {
     mount.dev.0 == 0 && !counted
 }
 
-/// `Err` is why it is not visible.
-type Found = std::result::Result<(), String>;
+type Found = std::result::Result<(), NotVisible>;
 
 #[cfg(test)]
 mod tests {
@@ -377,7 +378,7 @@ mod tests {
         ] {
             let backing = Backing::of(&machine(), Path::new(path)).unwrap();
             assert!(backing.leaves.is_empty(), "{path}");
-            assert!(backing.not_visible.as_deref().unwrap().contains(word), "{path}: {backing:?}");
+            assert!(backing.not_visible.as_ref().unwrap().to_string().contains(word), "{path}: {backing:?}");
             assert!(backing.describe().contains("not visible here"), "{path}");
         }
     }

@@ -15,7 +15,7 @@ use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
 pub use vmio_node::Question;
 
 use crate::neighbours::Others;
-use crate::require;
+use crate::require::{self, Fix};
 
 /// How a refusal begins where the program said nothing at all.
 const NO_ANSWER: &str = "no answer";
@@ -102,27 +102,32 @@ impl<'a> Look<'a> {
     /// When it is not there, refuses, gives no answer in time, or the question is none that only
     /// reads: what, why, and what would let it answer.
     pub fn ask(&self, question: &Question) -> Result<String, Unread> {
-        let unread = |what: String, why: String, mend: &str| Unread { what, why, mend: mend.to_owned() };
+        self.ask_as(question, Fix::Root)
+    }
+
+    /// As [`Look::ask`]; `rights` is what helps where the program says that it may not.
+    pub(crate) fn ask_as(&self, question: &Question, rights: Fix) -> Result<String, Unread> {
+        let unread = |what: String, why: String, fix: Fix| Unread { what, why, mend: fix.words(self.reader()) };
         let Some(what) = question.shown(self.reader()) else {
-            return Err(unread(format!("{question:?}"), Unanswered::NotReadOnly.to_string(), "report this"));
+            return Err(unread(format!("{question:?}"), Unanswered::NotReadOnly.to_string(), Fix::Do("report this")));
         };
         if require::find_program(self.reader(), question.program()).is_none() {
             let package = match question.program() {
                 "virsh" => "install libvirt-clients",
                 _ => "install util-linux",
             };
-            return Err(unread(what, format!("no program {} in PATH", question.program()), package));
+            return Err(unread(what, format!("no program {} in PATH", question.program()), Fix::Do(package)));
         }
+        let by_hand = Fix::Do("run the command by hand");
         match self.node.answer(question) {
             Ok(output) if output.ok() => Ok(output.out()),
             Ok(output) => {
                 let said = output.err().trim().to_owned();
                 let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
                 let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
-                let mend = if denied { "run as root" } else { "run the command by hand" };
-                Err(unread(what, why, mend))
+                Err(unread(what, why, if denied { rights } else { by_hand }))
             }
-            Err(e) => Err(unread(what, e.to_string(), "run the command by hand")),
+            Err(e) => Err(unread(what, e.to_string(), by_hand)),
         }
     }
 
@@ -138,9 +143,9 @@ impl<'a> Look<'a> {
         ask: impl FnOnce(&mut ReadOnly) -> T,
     ) -> Result<(T, Duration), (Unread, Duration)> {
         let began = Instant::now();
-        let refused = |why: String, mend: &str| {
+        let refused = |why: String, fix: Fix| {
             let what = format!("monitor {}", socket.display());
-            (Unread { what, why, mend: mend.to_owned() }, began.elapsed())
+            (Unread { what, why, mend: fix.words(self.reader()) }, began.elapsed())
         };
         let io = |error: &vmio_node::Error| match error {
             vmio_node::Error::File { source, .. } => Some(source.kind()),
@@ -152,14 +157,16 @@ impl<'a> Look<'a> {
                 Ok((answers, began.elapsed()))
             }
             Err(NoMonitor::Connect(e)) => Err(match io(&e) {
-                Some(ErrorKind::PermissionDenied) => refused(e.to_string(), "run as root"),
+                Some(ErrorKind::PermissionDenied) => refused(e.to_string(), Fix::Root),
                 Some(ErrorKind::WouldBlock) => refused(
                     "others are already waiting for it; QEMU does not respond".into(),
-                    "check that the guest still runs",
+                    Fix::Do("check that the guest still runs"),
                 ),
-                _ => refused(e.to_string(), "look again"),
+                _ => refused(e.to_string(), Fix::Do("look again")),
             }),
-            Err(NoMonitor::Greeting(e)) => Err(refused(e.to_string(), "scan again when the guest is less busy")),
+            Err(NoMonitor::Greeting(e)) => {
+                Err(refused(e.to_string(), Fix::Do("scan again when the guest is less busy")))
+            }
         }
     }
 
@@ -172,7 +179,8 @@ impl<'a> Look<'a> {
     /// That there may be more guests than are seen, where `/proc` does not show all processes.
     pub fn unseen(&self) -> Option<Unread> {
         let others = Others { hidden: self.listed().1, ..Others::default() };
-        Some(Unread { what: "processes".into(), why: others.unseen()?.into(), mend: "run as root on the host".into() })
+        let why = others.unseen()?.to_owned();
+        Some(Unread { what: "processes".into(), why, mend: Fix::RootOnHost.words(self.reader()) })
     }
 
     /// The processes, and whether others are hidden: no list, no process 1 in it, or some that may not

@@ -19,7 +19,36 @@ pub struct Requirement {
     pub mend: &'static str,
     /// `Ok` when met, else what was found. What cannot be looked at is unmet. The helpers
     /// [`program`], [`root`], [`readable`] and [`kernel`] are most checks.
-    pub check: fn(&dyn Reader) -> Result<(), String>,
+    pub check: fn(&dyn Reader) -> Result<(), Missing>,
+}
+
+/// What was found in place of a requirement.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Missing {
+    #[error("no program {0} in PATH")]
+    Program(String),
+    #[error("no program {0} beside vmio, where it is installed, or in PATH")]
+    OwnProgram(&'static str),
+    /// Each of these would do, and none is there.
+    #[error("none of {0}")]
+    NoneOf(String),
+    #[error("this is user {0}, not root")]
+    NotRoot(u32),
+    #[error("cannot tell the user id from /proc/self/status")]
+    UnknownUser,
+    #[error("{0} may be read by root only")]
+    RootOnly(&'static str),
+    #[error("no {feature} ({path} is missing)")]
+    Feature { feature: String, path: String },
+    #[error("it is not there")]
+    NotThere,
+    /// It cannot be looked at: what the node said.
+    #[error("{0}")]
+    Unreadable(String),
+    /// The host is not as it has to be: too old, of another kind, without a part, held back.
+    #[error("{0}")]
+    Unlike(String),
 }
 
 /// Outcome of looking.
@@ -32,7 +61,7 @@ pub enum Check {
         /// What was found, and what it would be needed for.
         why: String,
         /// What to do about it.
-        mend: &'static str,
+        mend: String,
     },
 }
 
@@ -41,9 +70,18 @@ impl Requirement {
     pub fn look(&self, node: &dyn Reader) -> Check {
         match (self.check)(node) {
             Ok(()) => Check::Met,
-            Err(found) => {
-                Check::Unmet { why: format!("{}: {found} ({}: {})", node.name(), self.name, self.why), mend: self.mend }
-            }
+            Err(found) => Check::Unmet {
+                why: format!("{}: {found} ({}: {})", node.name(), self.name, self.why),
+                mend: self.mend_for(node, &found),
+            },
+        }
+    }
+
+    /// What who looks there does about what was found: whoever is root is not told to be.
+    pub fn mend_for(&self, node: &dyn Reader, found: &Missing) -> String {
+        match found {
+            Missing::RootOnly(_) => Fix::Root.words(node),
+            _ => self.mend.to_owned(),
         }
     }
 }
@@ -63,72 +101,98 @@ pub fn unmet<'a>(node: &dyn Reader, list: impl IntoIterator<Item = &'a Requireme
 }
 
 /// A program that can be executed.
-pub fn program(node: &dyn Reader, name: &str) -> Result<(), String> {
-    find_program(node, name).map(drop).ok_or_else(|| format!("no program {name} in PATH"))
+pub fn program(node: &dyn Reader, name: &str) -> Result<(), Missing> {
+    find_program(node, name).map(drop).ok_or_else(|| Missing::Program(name.to_owned()))
 }
 
 /// Effective user id 0.
-pub fn root(node: &dyn Reader) -> Result<(), String> {
+pub fn root(node: &dyn Reader) -> Result<(), Missing> {
     match effective_uid(node) {
         Some(0) => Ok(()),
-        Some(uid) => Err(format!("this is user {uid}, not root")),
-        None => Err("cannot tell the user id from /proc/self/status".to_owned()),
-    }
-}
-
-/// A mend, as it is told to this user: whoever is root is not told to be.
-pub fn mend_for(node: &dyn Reader, mend: &str) -> String {
-    if root(node).is_ok() { for_root(mend) } else { mend.to_owned() }
-}
-
-/// What helps whom a process's own links are refused (`/proc/PID/ns`, `/proc/PID/fd`): the kernel shows them to who
-/// may trace the process (ptrace(2), "Ptrace access mode checking"). Who is root and may trace is refused by
-/// something else, which nothing here can change.
-pub fn mend_for_links(node: &dyn Reader) -> String {
-    const SYS_PTRACE: u64 = 1 << 19;
-    let traces = || Status::of(node, "self").ok()?.capabilities().map(|set| set & SYS_PTRACE != 0);
-    match root(node).is_ok() {
-        false => "run as root, with all of its capabilities",
-        true if traces() == Some(false) => "run it with all of its capabilities: CAP_SYS_PTRACE is missing",
-        true => "only outside of this container or sandbox, or without its security module, can that be read",
-    }
-    .to_owned()
-}
-
-/// What helps root where others are told to run as root: what refuses root is a container, a rule of a security
-/// module, or a file server.
-fn for_root(mend: &str) -> String {
-    const REFUSED: &str = "root was refused: look whether vmio runs in a container or without some of root's \
-                           capabilities, under SELinux or AppArmor, or whether a file server maps root to nobody";
-    let Some((before, rest)) = ["run as root", "run it as root"].iter().find_map(|words| mend.split_once(words)) else {
-        return mend.to_owned();
-    };
-    let other = |how: &str| format!("{before}run it {how}");
-    match rest {
-        " on the host" => other("on the host itself, not in a container"),
-        _ => match ["; if it says the same, ", "; "].iter().find_map(|words| rest.strip_prefix(words)) {
-            Some(tail) => format!("{before}{tail}"),
-            None => match [", or in ", ", in "].iter().find_map(|words| rest.strip_prefix(words)) {
-                Some(place) => other(&format!("in {place}")),
-                None if rest.starts_with(", with ") => other(rest.trim_start_matches(", ")),
-                None => format!("{before}{REFUSED}"),
-            },
-        },
+        Some(uid) => Err(Missing::NotRoot(uid)),
+        None => Err(Missing::UnknownUser),
     }
 }
 
 /// A file whose content can be read.
-pub fn readable(node: &dyn Reader, path: &str) -> Result<(), String> {
-    node.read(Path::new(path)).map(drop).map_err(|e| e.to_string())
+pub fn readable(node: &dyn Reader, path: &str) -> Result<(), Missing> {
+    node.read(Path::new(path)).map(drop).map_err(|e| Missing::Unreadable(e.to_string()))
 }
 
 /// A feature of the kernel that shows as a path in `/proc`, `/sys` or `/dev`.
-pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), String> {
+pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), Missing> {
     match node.stat(Path::new(path)) {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(format!("no {feature} ({path} is missing)")),
-        Err(e) => Err(e.to_string()),
+        Ok(None) => Err(Missing::Feature { feature: feature.to_owned(), path: path.to_owned() }),
+        Err(e) => Err(Missing::Unreadable(e.to_string())),
     }
+}
+
+/// [`Fix::Root`], as whoever is not root is told it.
+pub const AS_ROOT: &str = "run as root";
+
+/// What helps who was refused something. What it takes is data; [`Fix::words`] tells it to who looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fix {
+    /// This, whoever looks.
+    Do(&'static str),
+    /// To be root.
+    Root,
+    /// To be the host's root.
+    RootOnHost,
+    /// To be root, or of this group.
+    RootOrGroup(&'static str),
+    /// To be root, or to look from there.
+    RootOrIn(&'static str),
+    /// To be root, and to look from there.
+    RootIn(&'static str),
+    /// To be root, and where that is no help, this.
+    RootThen(&'static str),
+    /// To be shown a process's own links (`/proc/PID/ns`, `/proc/PID/fd`): the kernel shows them to who may trace the
+    /// process (ptrace(2), "Ptrace access mode checking"). Who is root and may trace is refused by something else,
+    /// which nothing here can change.
+    Links,
+}
+
+impl Fix {
+    /// In words, to who looks by this: whoever is root is not told to be.
+    pub fn words(self, node: &dyn Reader) -> String {
+        match self {
+            Fix::Do(what) => what.to_owned(),
+            _ if root(node).is_ok() => self.for_root(node),
+            Fix::Root => AS_ROOT.to_owned(),
+            Fix::RootOnHost => format!("{AS_ROOT} on the host"),
+            Fix::RootOrGroup(group) => format!("{AS_ROOT} or as a member of group {group}"),
+            Fix::RootOrIn(place) => format!("{AS_ROOT}, or in {place}"),
+            Fix::RootIn(place) => format!("{AS_ROOT}, in {place}"),
+            Fix::RootThen(what) => format!("{AS_ROOT}; {what}"),
+            Fix::Links => format!("{AS_ROOT}, with all of its capabilities"),
+        }
+    }
+
+    /// What helps root: what refuses it is a container, a rule of a security module, or a file server.
+    fn for_root(self, node: &dyn Reader) -> String {
+        const REFUSED: &str = "root was refused: look whether vmio runs in a container or without some of root's \
+                               capabilities, under SELinux or AppArmor, or whether a file server maps root to nobody";
+        match self {
+            Fix::Do(what) | Fix::RootThen(what) => what.to_owned(),
+            Fix::Root | Fix::RootOrGroup(_) => REFUSED.to_owned(),
+            Fix::RootOnHost => "run it on the host itself, not in a container".to_owned(),
+            Fix::RootOrIn(place) | Fix::RootIn(place) => format!("run it in {place}"),
+            Fix::Links if may_trace(node) == Some(false) => {
+                "run it with all of its capabilities: CAP_SYS_PTRACE is missing".to_owned()
+            }
+            Fix::Links => {
+                "only outside of this container or sandbox, or without its security module, can that be read".to_owned()
+            }
+        }
+    }
+}
+
+/// Whether the process that looks may trace others; `None` where it cannot be told.
+fn may_trace(node: &dyn Reader) -> Option<bool> {
+    const SYS_PTRACE: u64 = 1 << 19;
+    Some(Status::of(node, "self").ok()?.capabilities()? & SYS_PTRACE != 0)
 }
 
 /// Effective user id of the process that looks.
@@ -155,23 +219,50 @@ mod tests {
 
     #[test]
     fn root_is_not_told_to_be_root() {
-        let fake = |uid: u32| Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n"));
-        let told = |mend: &str| mend_for(&fake(0), mend);
-        for (mend, root) in [
+        let told = |uid: u32, fix: Fix| {
+            fix.words(&Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n")))
+        };
+        let namespace = "the mount namespace of the guest's process";
+        for (fix, user, root) in [
             (
+                Fix::RootIn(namespace),
                 "run as root, in the mount namespace of the guest's process",
                 "run it in the mount namespace of the guest's process",
             ),
-            ("run as root; if it says the same, look at the links", "look at the links"),
-            ("run as root; if it is missing, see that it runs", "if it is missing, see that it runs"),
-            ("run as root, with all of its capabilities", "run it with all of its capabilities"),
-            ("look again", "look again"),
+            (
+                Fix::RootOrIn(namespace),
+                "run as root, or in the mount namespace of the guest's process",
+                "run it in the mount namespace of the guest's process",
+            ),
+            (
+                Fix::RootThen("if it is missing, see that it runs"),
+                "run as root; if it is missing, see that it runs",
+                "if it is missing, see that it runs",
+            ),
+            (Fix::RootOnHost, "run as root on the host", "run it on the host itself, not in a container"),
+            (Fix::Do("look again"), "look again", "look again"),
         ] {
-            assert_eq!((told(mend).as_str(), mend_for(&fake(7), mend).as_str()), (root, mend));
+            assert_eq!((told(7, fix).as_str(), told(0, fix).as_str()), (user, root));
         }
-        for mend in ["run as root", "run as root or as a member of group libvirt", "no rights; run as root"] {
-            assert!(told(mend).contains("root was refused") && !told(mend).contains("as root"), "{}", told(mend));
+        for (fix, user) in
+            [(Fix::Root, AS_ROOT), (Fix::RootOrGroup("libvirt"), "run as root or as a member of group libvirt")]
+        {
+            let said = told(0, fix);
+            assert!(said.contains("root was refused") && !said.contains("as root"), "{said}");
+            assert_eq!(told(7, fix), user);
         }
+    }
+
+    /// Who is root and is refused what only root may is not told to be root.
+    #[test]
+    fn a_mend_follows_what_was_found() {
+        let rights = Requirement { check: |_| Err(Missing::RootOnly("tracefs")), mend: AS_ROOT, ..FIO };
+        let mend = |uid: u32| {
+            let fake = Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n"));
+            let Check::Unmet { mend, .. } = rights.look(&fake) else { panic!("it is unmet") };
+            mend
+        };
+        assert!(mend(7) == AS_ROOT && mend(0).contains("root was refused"), "{}", mend(0));
     }
 
     /// Whoever has what is asked for is not told to get it.
@@ -179,14 +270,13 @@ mod tests {
     fn links_of_a_process_are_refused_for_a_reason() {
         let told = |uid: u32, set: &str| {
             let status = format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t{set}\n");
-            mend_for_links(&Fake::new("fake").file("/proc/self/status", status))
+            Fix::Links.words(&Fake::new("fake").file("/proc/self/status", status))
         };
         assert_eq!(told(7, "0000000000000000"), "run as root, with all of its capabilities");
         assert!(told(0, "0000000000000000").starts_with("run it with all of its capabilities: CAP_SYS_PTRACE"));
         let guarded = told(0, "000001fffeffffff");
         assert!(guarded.contains("outside of this container or sandbox"), "{guarded}");
         assert!(!guarded.contains("as root") && !guarded.contains("capabilities"), "{guarded}");
-        assert_eq!(mend_for(&Fake::new("fake").file("/proc/self/status", "Uid:\t0\t0\t0\t0\n"), &guarded), guarded);
     }
 
     #[test]
@@ -213,7 +303,8 @@ mod tests {
     fn root_is_the_effective_user() {
         let with = |uid: &str| Fake::new("fake").file("/proc/self/status", format!("Name:\tx\nUid:\t{uid}\n"));
         root(&with("1000\t0\t0\t0")).unwrap();
-        assert_eq!(root(&with("0\t1000\t0\t0")).unwrap_err(), "this is user 1000, not root");
+        let said = root(&with("0\t1000\t0\t0")).unwrap_err().to_string();
+        assert_eq!(said, "this is user 1000, not root");
         assert!(root(&Fake::new("fake")).is_err());
     }
 
@@ -225,6 +316,6 @@ mod tests {
         assert_eq!(missing.len(), 1);
         assert_eq!(missing[0].0.name, "fio");
         readable(&fake, "/dev/kvm").unwrap();
-        assert!(readable(&fake, "/dev/nothing").unwrap_err().contains("/dev/nothing"));
+        assert!(readable(&fake, "/dev/nothing").unwrap_err().to_string().contains("/dev/nothing"));
     }
 }

@@ -275,34 +275,53 @@ pub(crate) fn by_name(figures: &[Figure]) -> BTreeMap<&str, &Figure> {
     figures.iter().rev().map(|figure| (figure.name.as_str(), figure)).collect()
 }
 
+/// In what values differ from those that are declared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NotAsDeclared {
+    #[error("it gave no {0}")]
+    Missing(String),
+    #[error("it gave {0}, which it does not declare")]
+    Unknown(String),
+    #[error("its {figure} is {given:?} and is declared {declared:?}")]
+    Form { figure: String, given: Form, declared: Form },
+    #[error("its {0} has labels other than declared")]
+    Labels(String),
+    #[error("it gave {0} twice")]
+    Twice(String),
+    #[error("its {0} is no finite number")]
+    NotFinite(String),
+}
+
 /// Whether the values are those that are declared, else what is not: each figure is there with the
 /// declared form and labels, and no other.
 ///
 /// # Errors
-/// What differs, in words.
-pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), String> {
+/// What differs.
+pub fn check(declared: &[Figure], readings: &[Reading]) -> Result<(), NotAsDeclared> {
     let given: BTreeSet<&str> = readings.iter().map(|r| r.figure.as_str()).collect();
     if let Some(missing) = declared.iter().find(|f| !given.contains(f.name.as_str())) {
-        return Err(format!("it gave no {}", missing.name));
+        return Err(NotAsDeclared::Missing(missing.name.clone()));
     }
     let by_name = by_name(declared);
     let mut given = BTreeSet::new();
     for reading in readings {
         let name = &reading.figure;
         let Some(figure) = by_name.get(name.as_str()) else {
-            return Err(format!("it gave {name}, which it does not declare"));
+            return Err(NotAsDeclared::Unknown(name.clone()));
         };
-        if figure.form != reading.value.form() {
-            return Err(format!("its {name} is {:?} and is declared {:?}", reading.value.form(), figure.form));
+        let (given_form, declared) = (reading.value.form(), figure.form);
+        if given_form != declared {
+            return Err(NotAsDeclared::Form { figure: name.clone(), given: given_form, declared });
         }
         if !reading.labels.keys().eq(figure.labels.iter().collect::<BTreeSet<_>>()) {
-            return Err(format!("its {name} has labels other than declared"));
+            return Err(NotAsDeclared::Labels(name.clone()));
         }
         if !given.insert((name, &reading.labels)) {
-            return Err(format!("it gave {name} twice"));
+            return Err(NotAsDeclared::Twice(name.clone()));
         }
         if !reading.value.is_finite() {
-            return Err(format!("its {name} is no finite number"));
+            return Err(NotAsDeclared::NotFinite(name.clone()));
         }
     }
     Ok(())
@@ -319,7 +338,7 @@ mod tests {
             [Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("sent", Unit::Bytes).by(&["way"])];
         let good = [Reading::scalar("bandwidth", 1.0), Reading::scalar("sent", 2.0).with("way", "up")];
         assert_eq!(check(&declared, &good), Ok(()));
-        let said = |readings: &[Reading]| check(&declared, readings).unwrap_err();
+        let said = |readings: &[Reading]| check(&declared, readings).unwrap_err().to_string();
         assert!(said(&good[..1]).contains("no sent"));
         let loss = Reading::scalar("loss", 0.0);
         assert!(said(&[good[0].clone(), good[1].clone(), loss]).contains("loss, which it does not declare"));

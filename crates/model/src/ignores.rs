@@ -59,9 +59,9 @@ pub fn parse(file: &str, text: &str, check: &dyn Fn(&str) -> Option<String>) -> 
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<String>, String> {
+    fn read(text: &str) -> Result<Vec<String>, IgnoresError> {
         let check = |entry: &str| entry.starts_with('x').then(|| format!("there is no rule {entry}"));
-        parse("scan.toml", text, &check).map_err(|e| e.to_string())
+        parse("scan.toml", text, &check)
     }
 
     #[test]
@@ -75,9 +75,10 @@ mod tests {
             ("ignore = ['x1']", "scan.toml:1: ignore: there is no rule x1"),
             ("ignore = ['a'", "scan.toml:1: this is no TOML: "),
         ] {
-            assert!(read(text).unwrap_err().starts_with(problem), "{text}: {:?}", read(text));
+            let refused = read(text).unwrap_err().to_string();
+            assert!(refused.starts_with(problem), "{text}: {refused}");
         }
-        let both = read("ignor = []\nignore = ['x2']").unwrap_err();
+        let both = read("ignor = []\nignore = ['x2']").unwrap_err().to_string();
         assert!(
             both.contains("scan.toml:1: ignor: unknown key; did you mean `ignore`?") && both.contains("scan.toml:2: ")
         );

@@ -21,6 +21,8 @@ pub mod paper;
 pub mod picos;
 pub mod policy;
 pub mod problem;
+pub mod rate;
+pub mod read_at;
 pub mod reference;
 pub mod result;
 pub mod rules;

@@ -37,23 +37,39 @@ pub struct ModelledDisk {
     pub kept: Option<Kept>,
 }
 
+/// What of a modelled disk's description cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum ModelledError {
+    #[error("{0:?} is no rate such as 40MB/s")]
+    NoRate(String),
+    #[error("{text:?} is not from {range}")]
+    OutOfRange { text: String, range: &'static str },
+    #[error("{0:?} is no NAME=VALUE")]
+    NoPair(String),
+    #[error("{0} is there twice")]
+    Twice(String),
+    #[error("{0:?} is none of overhead, seek and size")]
+    Unknown(String),
+}
+
 impl ModelledDisk {
     /// Reads `40MB/s,overhead=150us,seek=8ms,size=4GiB`: all but the rate may be left out.
     ///
     /// # Errors
-    /// What cannot be read, in words.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// What cannot be read.
+    pub fn parse(text: &str) -> Result<Self, ModelledError> {
         let mut words = text.split(',');
         let rate = words.next().unwrap_or_default();
-        let per_second = rate.strip_suffix("/s").ok_or_else(|| format!("{rate:?} is no rate such as 40MB/s"))?;
+        let per_second = rate.strip_suffix("/s").ok_or_else(|| ModelledError::NoRate(rate.to_owned()))?;
         let bytes_per_second = within(scaled(per_second, BYTES), rate, 1e5..=1e11, "100kB/s to 100GB/s")?;
         let (overhead_microseconds, seek_microseconds) = (OVERHEAD_US, SEEK_US);
         let mut disk = Self { bytes_per_second, overhead_microseconds, seek_microseconds, bytes: None, kept: None };
         let mut told = Vec::new();
         for word in words {
-            let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is no NAME=VALUE"))?;
+            let (name, value) = word.split_once('=').ok_or_else(|| ModelledError::NoPair(word.to_owned()))?;
             if told.contains(&name) {
-                return Err(format!("{name} is there twice"));
+                return Err(ModelledError::Twice(name.to_owned()));
             }
             told.push(name);
             match name {
@@ -66,7 +82,7 @@ impl ModelledDisk {
                     // Whole pages, as memory is had.
                     disk.bytes = Some(bytes as u64 / PAGE * PAGE);
                 }
-                _ => return Err(format!("{name:?} is none of overhead, seek and size")),
+                _ => return Err(ModelledError::Unknown(name.to_owned())),
             }
         }
         Ok(disk)
@@ -134,8 +150,14 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     plain.then(|| number.parse::<f64>().ok()).flatten().map(|n| n * factor)
 }
 
-fn within(value: Option<f64>, text: &str, range: std::ops::RangeInclusive<f64>, words: &str) -> Result<f64, String> {
-    value.filter(|v| range.contains(v)).ok_or_else(|| format!("{text:?} is not from {words}"))
+fn within(
+    value: Option<f64>,
+    text: &str,
+    range: std::ops::RangeInclusive<f64>,
+    words: &'static str,
+) -> Result<f64, ModelledError> {
+    let out_of_range = || ModelledError::OutOfRange { text: text.to_owned(), range: words };
+    value.filter(|v| range.contains(v)).ok_or_else(out_of_range)
 }
 
 fn rate(bytes_per_second: f64) -> String {
@@ -261,7 +283,7 @@ mod tests {
             ("40MB/s,spin=1ms", "none of"),
             ("40MB/s,seek=1ms,seek=2ms", "twice"),
         ] {
-            let told = ModelledDisk::parse(wrong).unwrap_err();
+            let told = ModelledDisk::parse(wrong).unwrap_err().to_string();
             assert!(told.contains(word), "{wrong}: {told}");
         }
     }

@@ -13,7 +13,7 @@ mod transfers;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use pattern::PLACE;
+use pattern::{EITHER, PLACE};
 
 pub use effects::{Compared, Judged, Verdict, judge};
 pub use pattern::Pattern;
@@ -241,54 +241,76 @@ impl Effect {
     }
 }
 
+/// Why a file is no whole paper.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum PaperError {
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// An entry breaks a rule of such files.
+    #[error("{entry}: {rule}")]
+    Entry { entry: String, rule: String },
+}
+
+impl PaperError {
+    fn entry(entry: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self::Entry { entry: entry.into(), rule: rule.into() }
+    }
+}
+
 impl Paper {
     /// Whether a study measures it again.
     pub fn is_of(&self, study: Option<&str>) -> bool {
         study.is_some_and(|study| self.studies.iter().any(|own| own == study))
     }
 
-    /// Reads a paper and checks that it is whole. The error says what is wrong.
-    pub fn parse(text: &str) -> Result<Paper, String> {
-        let paper: Paper = toml::from_str(text).map_err(|e| e.to_string())?;
+    /// Reads a paper and checks that it is whole.
+    ///
+    /// # Errors
+    /// What is wrong first.
+    pub fn parse(text: &str) -> Result<Paper, PaperError> {
+        let paper: Paper = toml::from_str(text)?;
         if paper.studies.is_empty() {
-            return Err("studies: name one".to_owned());
+            return Err(PaperError::entry("studies", "name one"));
         }
         for row in &paper.rows {
             let name = format!("row {} {} {} {}", row.direction, row.vmm, row.target, row.driver);
             if row.cell.is_some() == row.not_run.is_some() {
-                return Err(format!("{name}: give either `cell` or `not_run`"));
+                return Err(PaperError::entry(name, EITHER));
             }
             if row.cell.as_ref().is_some_and(|cell| !cell.is_whole()) {
-                return Err(format!("{name}: {PLACE}"));
+                return Err(PaperError::entry(name, PLACE));
             }
             if row.notes.iter().any(|&n| n == 0 || n > paper.footnotes.len()) {
-                return Err(format!("{name}: there are footnotes 1 to {}", paper.footnotes.len()));
+                return Err(PaperError::entry(name, format!("there are footnotes 1 to {}", paper.footnotes.len())));
             }
             if !paper.tables.iter().any(|t| t.direction == row.direction) {
-                return Err(format!("{name}: no table is called {}", row.direction));
+                return Err(PaperError::entry(name, format!("no table is called {}", row.direction)));
             }
         }
         for (i, effect) in paper.effects.iter().enumerate() {
+            let refused = |rule| Err(PaperError::entry(format!("effect {}", effect.id), rule));
             if paper.effects[..i].iter().any(|e| e.id == effect.id) {
-                return Err(format!("effect {}: there are two of that name", effect.id));
+                return refused("there are two of that name");
             }
             if (effect.measure == Measure::SmallRequests) == effect.denominator.is_some() {
-                return Err(format!("effect {}: a denominator is needed, save for small-requests", effect.id));
+                return refused("a denominator is needed, save for small-requests");
             }
             if effect.denominator.is_none() && effect.denominator_workload.is_some() {
-                return Err(format!("effect {}: without a denominator it has no workload", effect.id));
+                return refused("without a denominator it has no workload");
             }
             if ![Some(&effect.numerator), effect.denominator.as_ref()].into_iter().flatten().all(Pattern::is_whole) {
-                return Err(format!("effect {}: {PLACE}", effect.id));
+                return refused(PLACE);
             }
             if effect.bound <= 0.0 || effect.published_numerator <= 0.0 || effect.published_denominator <= 0.0 {
-                return Err(format!("effect {}: its figures are positive", effect.id));
+                return refused("its figures are positive");
             }
         }
         for (i, score) in paper.scores.iter().enumerate() {
             let sound = score.ratio > 0.0 && score.tolerance > 0.0;
             if !sound || paper.scores[..i].iter().any(|other| other.group == score.group) {
-                return Err(format!("score {}: one a group, with a ratio and a tolerance above 0", score.group));
+                let rule = "one a group, with a ratio and a tolerance above 0";
+                return Err(PaperError::entry(format!("score {}", score.group), rule));
             }
         }
         for of in &paper.transfers {

@@ -35,7 +35,7 @@ use crate::allocate::Member;
 use crate::problem::Problem;
 
 pub use effective::effective_minima;
-pub use matcher::{Kind, Matcher, interface_name, label};
+pub use matcher::{Kind, Matcher, NameError, interface_name, label};
 pub use program::Framing;
 
 /// The class of the host's own traffic, and its member in each pool.

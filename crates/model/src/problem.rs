@@ -23,6 +23,8 @@ pub struct Problem {
     pub what: String,
     /// Further lines, each shown as a note: the arithmetic, other places, what to do.
     pub notes: Vec<String>,
+    /// It is a key that nobody knows.
+    pub(crate) is_unknown_key: bool,
     /// The source line (cut where it is long), the caret's column in it, and its width.
     excerpt: (String, usize, usize),
 }
@@ -102,8 +104,8 @@ impl<'a> Source<'a> {
         }
         let before = column - 1 - skipped;
         let excerpt = (line_text, before, width.min((SHOWN - before.min(SHOWN - 1)).max(1)));
-        let what = printable(what.as_ref());
-        Problem { file: printable(self.file), line, column, key: printable(key), what, notes: Vec::new(), excerpt }
+        let (file, key, what) = (printable(self.file), printable(key), printable(what.as_ref()));
+        Problem { file, line, column, key, what, notes: Vec::new(), is_unknown_key: false, excerpt }
     }
 
     /// The line of a byte, from 1.

@@ -19,7 +19,7 @@ pub use seen::{
     Watched, seen_around,
 };
 pub use traits::{
-    BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, WRITTEN, WorkloadTraits, amounts_of, figures_of,
+    BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of, figures_of,
 };
 pub use work::{DiskWork, WorkloadResult};
 

@@ -253,13 +253,18 @@ pub struct Names {
     pub traits: Option<fn(&str) -> Option<WorkloadTraits>>,
 }
 
+/// A word of a study that means nothing to the entry that it names: what is wrong, and what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WordError(pub String);
+
 /// An entry of `settings/`.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingName {
     /// Its name.
     pub name: &'static str,
     /// The one spelling of a value, or what is wrong with it.
-    pub value: fn(&str) -> Result<String, String>,
+    pub value: fn(&str) -> Result<String, WordError>,
 }
 
 /// An entry of `workloads/`.
@@ -312,7 +317,7 @@ pub struct Family {
     pub example: &'static str,
     /// `None`: the word is nothing like this family; `Some(Err(why))`: it is meant to be of the
     /// family, but is not; `Some(Ok(()))`: it is.
-    pub recognise: fn(&str) -> Option<Result<(), String>>,
+    pub recognise: fn(&str) -> Option<Result<(), WordError>>,
     /// On what its members work.
     pub works_on: Sort,
 }

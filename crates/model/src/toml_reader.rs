@@ -43,9 +43,6 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     }
 }
 
-/// How it begins what is said of a key that nobody knows.
-const UNKNOWN_KEY: &str = "unknown key";
-
 /// Collects the problems of one text.
 pub struct Reader<'a> {
     /// The text.
@@ -96,12 +93,15 @@ impl<'a> Reader<'a> {
     /// Notes that a key is not one of these.
     pub fn unknown_key(&mut self, s: &Section<'_, '_>, key: &Spanned<Cow<'_, str>>, keys: &[&str]) {
         let word: &str = key.get_ref();
-        self.problem(&key.span(), &s.key(word), format!("{UNKNOWN_KEY}{}", hint(word, keys)));
+        let what = format!("unknown key{}", hint(word, keys));
+        let mut problem = self.source.problem(&key.span(), &s.key(word), what);
+        problem.is_unknown_key = true;
+        self.problems.push(problem);
     }
 
     /// Puts the problems in the order of the file, unknown keys first: what is missing is often one of them, misspelt.
     pub fn sort(&mut self) {
-        self.problems.sort_by_key(|p| (!p.what.starts_with(UNKNOWN_KEY), p.line));
+        self.problems.sort_by_key(|p| (!p.is_unknown_key, p.line));
     }
 
     /// Notes that a key is missing.

@@ -97,8 +97,16 @@ pub fn marked_processes(wanted: impl Fn(&str) -> bool) -> Vec<Marked> {
     .collect()
 }
 
+/// A process that was killed and does not end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("process {pid} ({name}) does not die; is it stuck in I/O?")]
+pub(crate) struct Undying {
+    pid: u32,
+    name: String,
+}
+
 /// Kills every process that carries `cookie` and passes `also`, looking again until none is left.
-pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<(), String> {
+pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<(), Undying> {
     let until = Instant::now() + DEATH_LIMIT;
     loop {
         let mut found = marked_processes(|c| c == cookie);
@@ -110,12 +118,12 @@ pub(crate) fn kill_marked(cookie: &str, also: impl Fn(u32) -> bool) -> Result<()
             // It may have ended by itself meanwhile.
             let _ = pidfd_send_signal(&process.handle, Signal::KILL);
         }
-        for process in &found {
+        for process in found {
             // A process gives up its environment before its files: wait for the very end.
             let left = until.saturating_duration_since(Instant::now());
             let ended = poll_for(&mut [PollFd::new(&process.handle, PollFlags::IN)], Some(left));
             if left.is_zero() || ended.is_ok_and(|n| n == 0) {
-                return Err(format!("process {} ({}) does not die; is it stuck in I/O?", process.pid, process.name));
+                return Err(Undying { pid: process.pid, name: process.name });
             }
         }
     }

@@ -8,6 +8,7 @@
 //! Nothing of the host's is changed: a version 2 controller that the root group has not
 //! enabled for its children is not enabled for them, but named as missing.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use vmio_node::linux::cgroup::Hierarchies;
@@ -15,7 +16,7 @@ use vmio_node::linux::process::Status;
 use vmio_node::linux::{cpu, system};
 use vmio_node::{Change, ChangeId, Journal, Local, Node, Reader};
 
-use vmio_look::require;
+use vmio_look::require::Fix;
 
 /// `oom_score_adj` of every process that vmio starts: the out-of-memory killer takes these first.
 pub const OOM_SCORE_ADJ: i32 = 1000;
@@ -52,6 +53,62 @@ impl Share {
     }
 }
 
+/// Why a side cannot be held to its share here, as far as that is seen by looking.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unheld {
+    #[error("no control groups are mounted on this machine")]
+    NoGroups,
+    #[error(
+        "control groups v2 do not give the memory and cpu controllers to children of the root group \
+         (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
+    )]
+    NotEnabled,
+    #[error(
+        "control groups v2 do not give the cpuset controller to children of the root group (cgroup.subtree_control), \
+         and processors are chosen with it; systemd enables it with AllowedCPUs="
+    )]
+    NoCpuset,
+    #[error("control groups v1 lack {0}")]
+    Lacks(&'static str),
+    #[error("0 cores are requested: each side needs one")]
+    NoCores,
+    #[error("{cores} cores are asked for and vmio may use {usable} here; use fewer")]
+    TooManyCores { cores: usize, usable: usize },
+    #[error("processor {pin} is asked for and vmio may use {} here", listed(usable))]
+    Processor { pin: u32, usable: Vec<u32> },
+    #[error("{0:?} is not a list of CPUs")]
+    NoList(String),
+    /// A file cannot be read: what the node said.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl From<vmio_node::Error> for Unheld {
+    fn from(error: vmio_node::Error) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+/// Why a side has no control group.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Error {
+    #[error(transparent)]
+    Unheld(#[from] Unheld),
+    #[error("the control group {} already exists; stop what uses it", .0.display())]
+    Exists(PathBuf),
+    #[error("cannot make the control group {}: {source}; {mend}", dir.display())]
+    Make { dir: PathBuf, source: io::Error, mend: String },
+    #[error("{source} (value {value:?})")]
+    Put { value: String, source: vmio_node::Error },
+    /// What was made cannot be taken away either.
+    #[error("{why}; {undo}")]
+    Left { why: Box<Error>, undo: vmio_node::Error },
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+}
+
 /// Directories of the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Groups {
@@ -70,14 +127,14 @@ impl Groups {
     }
 
     /// The list of CPUs that there are to choose from; `None` where none are chosen.
-    fn cpus(&self, reader: &dyn Reader) -> Option<Result<String, String>> {
+    fn cpus(&self, reader: &dyn Reader) -> Option<vmio_node::Result<String>> {
         let (group, file) = match self {
             Self::V1 { cpuset, .. } => (cpuset, "cpuset.cpus"),
             Self::V2 { group, cpuset: true } => (group, "cpuset.cpus.effective"),
             Self::V2 { .. } => return None,
         };
         let root = group.parent().unwrap_or(Path::new("/"));
-        Some(reader.read_text(&root.join(file)).map_err(|e| e.to_string()))
+        Some(reader.read_text(&root.join(file)))
     }
 }
 
@@ -88,22 +145,21 @@ impl Limits {
     /// Makes a group called `name` (unique to the run).
     ///
     /// # Errors
-    /// The reason in words why the side cannot be held; what was made is taken away again.
-    pub fn create(node: &dyn Node, journal: &Journal, name: &str, share: &Share) -> Result<Self, String> {
+    /// Why the side cannot be held; what was made is taken away again.
+    pub fn create(node: &dyn Node, journal: &Journal, name: &str, share: &Share) -> Result<Self, Error> {
         let groups = find(node.reader(), name)?;
         let (settings, described) = plan(node.reader(), &groups, share)?;
         // What is there already is not ours, and must not be undone.
         for dir in groups.dirs() {
-            if node.stat(&dir).map_err(|e| e.to_string())?.is_some() {
-                return Err(format!("the control group {} already exists; stop what uses it", dir.display()));
+            if node.stat(&dir)?.is_some() {
+                return Err(Error::Exists(dir));
             }
         }
-        let made = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()));
-        let ((), change) = made.map_err(|e| e.to_string())??;
-        if let Err(reason) = settings.iter().try_for_each(|s| put(node, s)) {
+        let ((), change) = journal.make(Change::Cgroup { paths: groups.dirs() }, || make_all(&groups.dirs()))??;
+        if let Err(why) = settings.iter().try_for_each(|s| put(node, s)) {
             return Err(match journal.undo(change) {
-                Ok(()) => reason,
-                Err(e) => format!("{reason}; {e}"),
+                Ok(()) => why,
+                Err(undo) => Error::Left { why: Box::new(why), undo },
             });
         }
         Ok(Self { groups, described, change })
@@ -131,8 +187,8 @@ impl Limits {
 /// How a side would be held, in the words of [`Limits::describe`]. Only looks.
 ///
 /// # Errors
-/// The reason in words why it cannot be.
-pub fn forecast(reader: &dyn Reader, share: &Share) -> Result<String, String> {
+/// Why it cannot be.
+pub fn forecast(reader: &dyn Reader, share: &Share) -> Result<String, Unheld> {
     let groups = find(reader, "vmio")?;
     Ok(plan(reader, &groups, share)?.1)
 }
@@ -158,26 +214,26 @@ pub fn own_cpus(reader: &dyn Reader) -> Option<Vec<u32>> {
 }
 
 /// All of these directories or none.
-fn make_all(dirs: &[PathBuf]) -> Result<(), String> {
+fn make_all(dirs: &[PathBuf]) -> Result<(), Error> {
     for (at, dir) in dirs.iter().enumerate() {
-        if let Err(e) = std::fs::create_dir(dir) {
+        if let Err(source) = std::fs::create_dir(dir) {
             for made in &dirs[..at] {
                 let _ = std::fs::remove_dir(made);
             }
-            let mend = require::mend_for(&Local::new(), "run as root");
-            return Err(format!("cannot make the control group {}: {e}; {mend}", dir.display()));
+            let mend = Fix::Root.words(&Local::new());
+            return Err(Error::Make { dir: dir.clone(), source, mend });
         }
     }
     Ok(())
 }
 
-fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), String> {
-    node.write(file, value.as_bytes(), None).map_err(|e| format!("{e} (value {value:?})"))
+fn put(node: &dyn Node, (file, value): &Setting) -> Result<(), Error> {
+    node.write(file, value.as_bytes(), None).map_err(|source| Error::Put { value: value.clone(), source })
 }
 
 /// Where the group goes: the version of control groups that has memory.
-fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
-    let hierarchies = Hierarchies::of(reader).map_err(|e| e.to_string())?;
+fn find(reader: &dyn Reader, name: &str) -> Result<Groups, Unheld> {
+    let hierarchies = Hierarchies::of(reader)?;
     if let Some(mount) = hierarchies.v2() {
         let enabled = reader.read_text(&mount.point.join("cgroup.subtree_control")).unwrap_or_default();
         let has = |controller: &str| enabled.split_ascii_whitespace().any(|c| c == controller);
@@ -188,31 +244,29 @@ fn find(reader: &dyn Reader, name: &str) -> Result<Groups, String> {
     let v1 = |controller: &str| hierarchies.v1(controller).map(|mount| mount.point.join(name));
     match (v1("cpuset"), v1("memory")) {
         (Some(cpuset), Some(memory)) => Ok(Groups::V1 { cpuset, memory }),
-        (None, None) if hierarchies.v2().is_none() => Err("no control groups are mounted on this machine".into()),
-        (None, None) => Err("control groups v2 do not give the memory and cpu controllers to children of the root group \
-                             (cgroup.subtree_control); systemd enables them with MemoryAccounting=yes and CPUAccounting=yes"
-            .into()),
-        (cpuset, _) => Err(format!("control groups v1 lack {}", if cpuset.is_none() { "cpuset" } else { "memory" })),
+        (None, None) if hierarchies.v2().is_none() => Err(Unheld::NoGroups),
+        (None, None) => Err(Unheld::NotEnabled),
+        (cpuset, _) => Err(Unheld::Lacks(if cpuset.is_none() { "cpuset" } else { "memory" })),
     }
 }
 
 /// What is written where, in order, and how it is told.
-fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Setting>, String), String> {
+fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Setting>, String), Unheld> {
     let (cores, memory, mib) = (share.cores, share.memory_bytes, share.memory_bytes >> 20);
     if cores == 0 {
-        return Err("0 cores are requested: each side needs one".into());
+        return Err(Unheld::NoCores);
     }
     let cpus = groups.cpus(reader).transpose()?.map(|list| cpus_of(reader, &list, share)).transpose()?;
     let cpus = cpus.map(|cpus| listed(&cpus));
     match groups {
         Groups::V1 { cpuset, memory: group } => {
             let root = cpuset.parent().unwrap_or(Path::new("/"));
-            let read = |file: &str| reader.read_text(&root.join(file)).map_err(|e| e.to_string());
+            let mems = reader.read_text(&root.join("cpuset.mems"))?;
             let cpus = cpus.unwrap_or_default();
             // Both must be set before a process can enter.
             let mut settings = vec![
                 (cpuset.join("cpuset.cpus"), cpus.clone()),
-                (cpuset.join("cpuset.mems"), read("cpuset.mems")?.trim().to_owned()),
+                (cpuset.join("cpuset.mems"), mems.trim().to_owned()),
                 (group.join("memory.limit_in_bytes"), memory.to_string()),
             ];
             // Memory and swap together may use no more than memory alone: no swap.
@@ -234,10 +288,7 @@ fn plan(reader: &dyn Reader, groups: &Groups, share: &Share) -> Result<(Vec<Sett
                 settings.push((group.join("cpuset.cpus"), cpus.clone()));
                 format!("cpuset {cpus}")
             } else if !share.pins.is_empty() {
-                return Err("control groups v2 do not give the cpuset controller to children of the root group \
-                            (cgroup.subtree_control), and processors are chosen with it; systemd enables it with \
-                            AllowedCPUs="
-                    .into());
+                return Err(Unheld::NoCpuset);
             } else {
                 settings.push((group.join("cpu.max"), format!("{} {PERIOD_US}", u64::from(cores) * PERIOD_US)));
                 format!("CPU quota {cores}")
@@ -258,14 +309,14 @@ fn swap_in_use(reader: &dyn Reader) -> bool {
 
 /// The CPUs of a side, of a list such as `0-3,8` those that vmio may use, from the last on: the first ones take most
 /// interrupts; those of others last of all.
-fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<Vec<u32>, String> {
-    let mut cpus = cpu::list(list).ok_or_else(|| format!("{list:?} is not a list of CPUs"))?;
+fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<Vec<u32>, Unheld> {
+    let mut cpus = cpu::list(list).ok_or_else(|| Unheld::NoList(list.to_owned()))?;
     if let Some(own) = own_cpus(reader) {
         cpus.retain(|cpu| own.contains(cpu));
     }
     let Share { pins, taken, .. } = share;
-    if let Some(pin) = pins.iter().find(|pin| !cpus.contains(pin)) {
-        return Err(format!("processor {pin} is asked for and vmio may use {} here", listed(&cpus)));
+    if let Some(&pin) = pins.iter().find(|pin| !cpus.contains(pin)) {
+        return Err(Unheld::Processor { pin, usable: cpus });
     }
     let mut cores = share.cores as usize;
     if !pins.is_empty() {
@@ -274,7 +325,7 @@ fn cpus_of(reader: &dyn Reader, list: &str, share: &Share) -> Result<Vec<u32>, S
         cores = cores.min(cpus.len());
     }
     if cpus.len() < cores {
-        return Err(format!("{cores} cores are asked for and vmio may use {} here; use fewer", cpus.len()));
+        return Err(Unheld::TooManyCores { cores, usable: cpus.len() });
     }
     cpus.reverse();
     cpus.sort_by_key(|cpu| taken.iter().filter(|other| *other == cpu).count());

@@ -4,6 +4,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use vmio_look::require::Missing;
 use vmio_model::cell::Arch;
 use vmio_node::{Reader, cpu, find_program, libvirt, ssh, udp};
 
@@ -100,10 +101,9 @@ impl Own {
     /// Whether it is there, for requirements.
     ///
     /// # Errors
-    /// Where it was looked for, in words.
-    pub fn there(&self, reader: &dyn Reader) -> Result<(), String> {
-        let missing = || format!("no program {} beside vmio, where it is installed, or in PATH", self.name);
-        self.on(reader).map(drop).ok_or_else(missing)
+    /// That it is not.
+    pub fn there(&self, reader: &dyn Reader) -> Result<(), Missing> {
+        self.on(reader).map(drop).ok_or(Missing::OwnProgram(self.name))
     }
 
     fn candidates(&self, arch: Arch, exe: &Path) -> Vec<PathBuf> {

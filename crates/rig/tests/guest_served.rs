@@ -211,11 +211,11 @@ fn chain(top: &Path) -> Result<Vec<Image>, info::Error> {
         let mut command = Command::new("qemu-img");
         command.args(["info", "-U", "--output=json"]).args(format.iter().flat_map(|f| ["-f", f])).arg(path);
         let output = command.output().unwrap();
-        let reason = String::from_utf8_lossy(&output.stderr).into_owned();
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
         match output.status.success() {
             true => info::parse(path, std::str::from_utf8(&output.stdout).unwrap()),
             false if !path.exists() => Err(info::Error::Missing { path: path.into() }),
-            false => Err(info::Error::NotReadable { path: path.into(), reason }),
+            false => Err(info::Error::NotReadable { path: path.into(), why, mend: None }),
         }
     };
     info::follow(top, None, info, &Ok)

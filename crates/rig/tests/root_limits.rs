@@ -57,13 +57,13 @@ fn what_cannot_be_held_is_said_and_leaves_nothing() {
     must_be_root();
     let bed = Bed::new();
     let name = format!("vmio-test-many-{}", std::process::id());
-    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(10_000, 64 * MIB)).unwrap_err();
+    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(10_000, 64 * MIB)).unwrap_err().to_string();
     assert!(said.contains("10000 cores"), "{said}");
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     let bed = Bed::new();
     // A group of somebody else is neither used nor taken away.
     let first = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap();
-    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap_err();
+    let said = Limits::create(&bed.node, &bed.journal, &name, &Share::of(1, 64 * MIB)).unwrap_err().to_string();
     assert!(said.contains("already exists"), "{said}");
     assert!(first.procs_files().iter().all(|p| p.exists()));
     first.remove(&bed.journal).unwrap();

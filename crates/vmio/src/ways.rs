@@ -3,6 +3,7 @@
 use std::env::consts::ARCH;
 
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::study::WordError;
 use vmio_node::reach::{Error, Machine, Program};
 use vmio_node::{Local, libvirt, ssh};
 use vmio_rig::ours::AGENT;
@@ -18,7 +19,7 @@ pub struct Way {
     /// The page that is about it.
     pub page: &'static str,
     /// Whether this is one.
-    pub check: fn(&str) -> Result<(), String>,
+    pub check: fn(&str) -> Result<(), WordError>,
     /// Goes there, and says what is done there.
     pub open: fn(&str) -> Result<There, Failure>,
 }
@@ -29,14 +30,14 @@ pub static WAYS: [Way; 2] = [
         scheme: ssh::SCHEME,
         form: "ssh://[USER@]HOST[:PORT][/DIR]",
         page: "docs/ssh.md",
-        check: |text| text.parse::<ssh::Address>().map(|_| ()),
+        check: |text| text.parse::<ssh::Address>().map(|_| ()).map_err(|e| WordError(e.to_string())),
         open: |text| Ok(There { machine: by_ssh(&read(text)?)?, guest: None }),
     },
     Way {
         scheme: libvirt::SCHEME,
         form: "libvirt://DOMAIN[/DIR]",
         page: "docs/libvirt.md",
-        check: |text| text.parse::<libvirt::Domain>().map(|_| ()),
+        check: |text| text.parse::<libvirt::Domain>().map(|_| ()).map_err(|e| WordError(e.to_string())),
         open: |text| {
             let domain = read(text)?;
             let opened = libvirt::open(&command(VIRSH), &domain, &agents(text)?);
@@ -50,11 +51,12 @@ pub static WAYS: [Way; 2] = [
 ///
 /// # Errors
 /// What is wrong with it, and how addresses are written.
-pub fn address(text: &str) -> Result<String, String> {
+pub fn address(text: &str) -> Result<String, WordError> {
     let forms = || WAYS.each_ref().map(|way| way.form.trim_end_matches("[/DIR]")).join(" or ");
     let way = WAYS.iter().find(|way| text.starts_with(way.scheme));
-    let checked = way.ok_or_else(|| "it is no address of a machine".to_owned()).and_then(|way| (way.check)(text));
-    checked.map(|()| text.to_owned()).map_err(|why| format!("{why}: give {}", forms()))
+    let none = || WordError("it is no address of a machine".to_owned());
+    let checked = way.ok_or_else(none).and_then(|way| (way.check)(text));
+    checked.map(|()| text.to_owned()).map_err(|why| WordError(format!("{why}: give {}", forms())))
 }
 
 /// Goes to the machine of an address.
@@ -90,8 +92,8 @@ pub fn host(address: &ssh::Address) -> std::io::Result<ssh::Host> {
     ssh::Host::of(&command(SSH), address)
 }
 
-fn read<T: std::str::FromStr<Err = String>>(text: &str) -> Result<T, Failure> {
-    text.parse().map_err(|why: String| Failure::new(Exit::Usage, why))
+fn read<T: std::str::FromStr<Err: std::fmt::Display>>(text: &str) -> Result<T, Failure> {
+    text.parse().map_err(|why: T::Err| Failure::new(Exit::Usage, why.to_string()))
 }
 
 fn told(e: &Error) -> Failure {
@@ -151,7 +153,7 @@ mod tests {
             }
             assert_eq!(address(&format!("{scheme}web1")).unwrap(), format!("{scheme}web1"));
             for wrong in [format!("{scheme}-x"), "web1".into(), "http://web1".into()] {
-                let said = address(&wrong).unwrap_err();
+                let said = address(&wrong).unwrap_err().to_string();
                 assert!(said.contains("ssh://[USER@]HOST[:PORT] or libvirt://DOMAIN"), "{said}");
                 assert_eq!(to(&wrong).err().unwrap().exit, Exit::Usage, "{wrong:?}");
             }

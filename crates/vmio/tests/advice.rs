@@ -7,6 +7,7 @@ use crate::help::advice;
 use std::path::Path;
 
 use advice::applier::{Edit, Step, steps};
+use advice::wrong::Kind;
 use advice::{Fill, Way, qm, table};
 
 #[test]
@@ -31,7 +32,11 @@ fn the_table_in_the_docs_is_what_is_tested() {
 
 #[test]
 fn a_placeholder_that_is_left_fails() {
-    let left = |text: &str| steps(Way::Proxmox, text, &[]).unwrap_err();
+    let left = |text: &str| {
+        let wrong = steps(Way::Proxmox, text, &[]).unwrap_err();
+        assert_eq!(wrong.kind, Kind::Form);
+        wrong.said
+    };
     assert!(left("qm set VMID --kvm 1").starts_with("VMID left"));
     assert!(left("taskset -cp CPUS 7    # vCPU 0").starts_with("CPUS left"));
     assert!(steps(Way::Proxmox, "qm set 7 --net0 virtio=BC:24:11:00:00:01    # N or M", &[]).is_ok());

@@ -22,6 +22,7 @@ use std::time::Instant;
 use advice::bed::{self, Bed, INSIDE};
 use advice::guest::Guest;
 use advice::options::Own;
+use advice::wrong::{Wrong, differs};
 use advice::{Row, TOGETHER, Way, guest_name, qm, shows, table};
 use found::rules;
 use serde_json::Value;
@@ -92,7 +93,7 @@ fn all(long: bool) -> bool {
         wrong.push((format!("{}, {}, {}", guest.row.rule, guest.row.way.title(), guest.row.how), e))
     };
     let mut up: Vec<Guest> = Vec::new();
-    let started: Vec<Result<(), String>> = guests.iter_mut().map(Guest::start).collect();
+    let started: Vec<Result<(), Wrong>> = guests.iter_mut().map(Guest::start).collect();
     for (mut guest, started) in guests.into_iter().zip(started) {
         match started.and_then(|()| guest.up()).and_then(|()| guest.fault()) {
             Ok(()) => up.push(guest),
@@ -106,12 +107,12 @@ fn all(long: bool) -> bool {
             as_on_the_page(&guest, &told)?;
             guest
                 .change(&told.text, &told.takes, &told.own)
-                .map_err(|e| format!("{e}\n--- as printed:\n{}", told.text))?;
+                .map_err(|e| e.told(|said| format!("{said}\n--- as printed:\n{}", told.text)))?;
             Ok(told)
         });
         match done {
             Ok(told) => changed.push((guest, told)),
-            Err(e) => tell(&guest, e),
+            Err(e) => tell(&guest, e.said),
         }
     }
     let (guests, all_told): (Vec<Guest>, Vec<Told>) = changed.into_iter().unzip();
@@ -141,17 +142,17 @@ struct Told {
     before: BTreeSet<String>,
 }
 
-fn told(scan: &Value, guest: &Guest) -> Result<Told, String> {
+fn told(scan: &Value, guest: &Guest) -> Result<Told, Wrong> {
     let found = in_scan(scan, guest)?;
     let before: BTreeSet<String> = rules(found).into_iter().map(str::to_owned).collect();
     let (change, subject, answered) = if guest.row.rule == TOGETHER {
         let one = &found["together"][0];
-        let rules = one["rules"].as_array().ok_or("no change that makes them all")?;
+        let rules = one["rules"].as_array().ok_or_else(|| differs("no change that makes them all"))?;
         (&one["change"], &one["subject"], rules.iter().filter_map(|r| r.as_str().map(str::to_owned)).collect())
     } else {
         let finding = found["findings"].as_array().into_iter().flatten().find(|f| f["rule"] == guest.row.rule);
-        let finding =
-            finding.ok_or_else(|| format!("the fault is not found; found {before:?}; unread {}", found["unread"]))?;
+        let none = || differs(format!("the fault is not found; found {before:?}; unread {}", found["unread"]));
+        let finding = finding.ok_or_else(none)?;
         (&finding["change"], &finding["subject"], vec![guest.row.rule.to_owned()])
     };
     let device = |list: &str| found[list].as_array().into_iter().flatten().find(|d| d["subject"] == *subject).cloned();
@@ -162,19 +163,19 @@ fn told(scan: &Value, guest: &Guest) -> Result<Told, String> {
     } else if let Some(card) = device("nics") {
         own = Own { id: text(&card["place"]["device_id"]), source: None, mac: text(&card["place"]["target"]) };
     }
-    let printed = text(&change[guest.row.way.key()]).ok_or("no change for this way")?;
+    let printed = text(&change[guest.row.way.key()]).ok_or_else(|| differs("no change for this way"))?;
     Ok(Told { text: printed, takes: text(&change["takes"]).unwrap_or_default(), own, answered, before })
 }
 
-fn in_scan<'a>(scan: &'a Value, guest: &Guest) -> Result<&'a Value, String> {
-    let all = scan["guests"].as_array().ok_or("no guests")?;
+fn in_scan<'a>(scan: &'a Value, guest: &Guest) -> Result<&'a Value, Wrong> {
+    let all = scan["guests"].as_array().ok_or_else(|| differs("no guests"))?;
     all.iter()
         .find(|g| g["name"] == guest.name.as_str())
-        .ok_or_else(|| format!("{} is not found by the scan", guest.name))
+        .ok_or_else(|| differs(format!("{} is not found by the scan", guest.name)))
 }
 
 /// What the terminal shows is what JSON has, but for where lines end.
-fn as_on_the_page(guest: &Guest, told: &Told) -> Result<(), String> {
+fn as_on_the_page(guest: &Guest, told: &Told) -> Result<(), Wrong> {
     if guest.name != guest_name(0) {
         return Ok(());
     }
@@ -182,11 +183,11 @@ fn as_on_the_page(guest: &Guest, told: &Told) -> Result<(), String> {
     let bare = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '#' | '\\')).collect::<String>();
     match bare(&page).contains(&bare(&told.text)) {
         true => Ok(()),
-        false => Err(format!("the page does not show it:\n{page}")),
+        false => Err(differs(format!("the page does not show it:\n{page}"))),
     }
 }
 
-fn right(scan: &Value, guest: &Guest, told: &Told) -> Result<(), String> {
+fn right(scan: &Value, guest: &Guest, told: &Told) -> Result<(), Wrong> {
     let found = in_scan(scan, guest)?;
     let after = rules(found);
     let still: Vec<&String> = told.answered.iter().filter(|rule| after.contains(rule.as_str())).collect();
@@ -199,8 +200,8 @@ fn right(scan: &Value, guest: &Guest, told: &Told) -> Result<(), String> {
     if !new.is_empty() {
         wrong.push(format!("found only since the change: {new:?}"));
     }
-    wrong.extend(guest.row.shows.iter().filter_map(|what| shows::check(guest, &told.own, *what).err()));
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    wrong.extend(guest.row.shows.iter().filter_map(|what| Some(shows::check(guest, &told.own, *what).err()?.said)));
+    if wrong.is_empty() { Ok(()) } else { Err(differs(wrong.join("\n"))) }
 }
 
 fn vmio(args: &[&str]) -> String {

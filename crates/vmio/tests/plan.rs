@@ -36,7 +36,7 @@ fn planned(baseline: &str) -> Planned {
         traits,
         placed: None,
         afar: None,
-        afar_space: Ok(String::new()),
+        space: Ok(String::new()),
         peer: None,
         left_out: Vec::new(),
         rates_from: "FIXTURE".into(),

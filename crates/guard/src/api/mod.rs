@@ -23,7 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::manager::document::Status;
-use crate::manager::{Change, Manager, ManagerError};
+use crate::manager::{Change, Manager, ManagerError, Senseless};
 use crate::metrics;
 use vmio_model::problem::Problem;
 
@@ -197,9 +197,7 @@ fn confirmation(seconds: Option<f64>) -> Result<Option<Duration>, ManagerError> 
     match seconds {
         None => Ok(None),
         Some(seconds) if (1.0..=CONFIRM).contains(&seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
-        Some(seconds) => {
-            Err(ManagerError::Refused(format!("a change waits 1 to {CONFIRM} s for its confirmation, not {seconds}")))
-        }
+        Some(seconds) => Err(Senseless::Confirmation { most_seconds: CONFIRM, seconds }.into()),
     }
 }
 

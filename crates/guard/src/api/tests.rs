@@ -14,7 +14,7 @@ use vmio_model::policy::compile::Abilities;
 
 use super::*;
 use crate::keep::Keeper;
-use crate::manager::{Start, Texts};
+use crate::manager::{FilesError, Start, Texts};
 use crate::planes::fake::Fake;
 
 const POLICY: &str = "\
@@ -31,7 +31,7 @@ const WORD: &str = "0123456789abcdef0123456789abcdef";
 struct Files;
 
 impl Texts for Files {
-    fn files(&self) -> Result<Vec<(String, String)>, String> {
+    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
         Ok(vec![("guard.toml".into(), POLICY.into())])
     }
     fn links(&self, _: Option<&std::collections::BTreeSet<String>>) -> Links {

@@ -58,7 +58,7 @@ impl MemberStatus {
         let in_force = plane.carded(pool, card.function).unwrap_or(Ok(Count::default()));
         let (waits, reason) = match &in_force {
             Ok(_) => (Waits::Nic, card.reason.clone()),
-            Err(why) => (Waits::None, why.clone()),
+            Err(why) => (Waits::None, why.to_string()),
         };
         MemberStatus {
             name: card.name.clone(),
@@ -90,7 +90,7 @@ impl HeldStatus {
         Some(match plane.held(interface) {
             Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
             Some(Err(why)) => {
-                let reason = crowds.map_or(why.clone(), |crowds| format!("{crowds}: {why}"));
+                let reason = crowds.map_or_else(|| why.to_string(), |crowds| format!("{crowds}: {why}"));
                 HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason }
             }
             None => as_found,

@@ -13,9 +13,10 @@
 use std::io;
 
 use vmio_model::policy::groups::GroupKey;
-use vmio_model::policy::units::{PROCESSOR, show_bytes};
+use vmio_model::policy::units::PROCESSOR;
 
 use super::host::Group;
+use super::{InUse, WhyNot};
 
 /// Least microseconds of a quota (`min_cfs_quota_period` of kernel/sched/core.c).
 const LEAST_QUOTA_US: u64 = 1000;
@@ -79,22 +80,18 @@ impl Dial {
     /// What a policy's value is where `now` is there.
     ///
     /// # Errors
-    /// In words, why it cannot be.
-    pub fn wanted(self, value: u64, now: &str, page_bytes: u64) -> Result<String, String> {
+    /// When it cannot be.
+    pub fn wanted(self, value: u64, now: &str, page_bytes: u64) -> Result<String, WhyNot> {
         match (self.key, self.v2) {
-            (GroupKey::CpuWeight, true) if now == "0" => {
-                Err("the group is set to run when nothing else does (cpu.idle)".into())
-            }
+            (GroupKey::CpuWeight, true) if now == "0" => Err(WhyNot::Idle),
             (GroupKey::CpuWeight, true) => Ok(value.to_string()),
             (GroupKey::CpuWeight, false) => Ok(((value * 1024 + 50) / 100).max(2).to_string()),
             (GroupKey::CpuMax, _) => {
-                let (_, period) = quota(now).ok_or_else(|| format!("`{now}` makes no sense"))?;
-                let us = u128::from(value) * u128::from(period) / u128::from(PROCESSOR);
+                let (_, period_us) = quota(now).ok_or_else(|| WhyNot::Nonsense(now.to_owned()))?;
+                let us = u128::from(value) * u128::from(period_us) / u128::from(PROCESSOR);
                 match us < u128::from(LEAST_QUOTA_US) {
-                    true => Err(format!(
-                        "its period of {period} us is too short: that were {us} us, and 1000 are the least"
-                    )),
-                    false => Ok(format!("{us} {period}")),
+                    true => Err(WhyNot::ShortPeriod { period_us, us }),
+                    false => Ok(format!("{us} {period_us}")),
                 }
             }
             (GroupKey::MemoryMax, _) => Ok((value / page_bytes * page_bytes).to_string()),
@@ -120,12 +117,11 @@ impl Dial {
     ///
     /// # Errors
     /// When the use cannot be read.
-    pub fn kills(self, group: &impl Group, value: &str) -> io::Result<Option<String>> {
+    pub fn kills(self, group: &impl Group, value: &str) -> io::Result<Option<InUse>> {
         let (GroupKey::MemoryMax, Ok(bytes)) = (self.key, value.parse::<u64>()) else { return Ok(None) };
         let file = if self.v2 { "memory.current" } else { "memory.usage_in_bytes" };
         let used: u64 = group.read(file)?.trim().parse().map_err(|_| io::ErrorKind::InvalidData)?;
-        Ok((bytes < used)
-            .then(|| format!("{} are in use ({file}), and the kernel would end processes for it", show_bytes(used))))
+        Ok((bytes < used).then_some(InUse { bytes: used, file }))
     }
 }
 
@@ -150,12 +146,12 @@ mod tests {
             ["10", "20", "399", "1024", "4096", "102400"]
         );
         let max = |share, now| of(GroupKey::CpuMax, true, share, now);
-        assert_eq!(max(150_000, "max 100000"), Ok("150000 100000".into()));
-        assert_eq!(max(12_500, "3000 40000"), Ok("5000 40000".into()));
-        assert!(max(1_000, "max 50000").is_err_and(|why| why.contains("too short")));
+        assert_eq!(max(150_000, "max 100000").ok().as_deref(), Some("150000 100000"));
+        assert_eq!(max(12_500, "3000 40000").ok().as_deref(), Some("5000 40000"));
+        assert!(max(1_000, "max 50000").is_err_and(|why| why.to_string().contains("too short")));
         assert!(max(1_000, "nonsense").is_err() && max(1_000, "max 0").is_err());
-        assert_eq!(of(GroupKey::MemoryMax, false, 4_000_000_001, "max"), Ok("3999997952".into()));
-        assert!(of(GroupKey::CpuWeight, true, 5, "0").is_err_and(|why| why.contains("cpu.idle")));
+        assert_eq!(of(GroupKey::MemoryMax, false, 4_000_000_001, "max").ok().as_deref(), Some("3999997952"));
+        assert!(of(GroupKey::CpuWeight, true, 5, "0").is_err_and(|why| why.to_string().contains("cpu.idle")));
     }
 
     #[test]

@@ -14,14 +14,15 @@ mod dial;
 mod hold;
 mod host;
 mod place;
+mod why_not;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use vmio_model::policy::Policy;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::groups::{GroupKey, Limits, owed};
-use vmio_model::policy::units::show_bytes;
 use vmio_node::linux::cgroup::Hierarchies;
 
 use crate::keep::{Keep, KeepError, Keeper};
@@ -30,6 +31,7 @@ use dial::Dial;
 use hold::{Back, Entry, Holding, Slot};
 pub use host::{Group, Here, Host};
 use place::Spot;
+pub use why_not::{InUse, WhyNot};
 
 /// Looks after which a guest's groups are found anew, though nothing seems to have changed: a hypervisor moves its threads
 /// after it has started, and others come into a group.
@@ -81,7 +83,7 @@ impl Changes {
 }
 
 /// A limit of a guest.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct LimitStatus {
     /// Which.
     pub key: GroupKey,
@@ -92,7 +94,7 @@ pub struct LimitStatus {
 }
 
 /// What became of a limit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum State {
     /// It is in force.
     InForce {
@@ -104,11 +106,11 @@ pub enum State {
         before: String,
     },
     /// It is not, and why.
-    Not(String),
+    Not(Arc<WhyNot>),
 }
 
 /// What is known of a guest that is owed something.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct GuestStatus {
     /// Its name.
     pub guest: String,
@@ -128,6 +130,9 @@ pub struct Groups<H: Host = Here> {
     status: Vec<GuestStatus>,
 }
 
+/// Where a guest's group is, or why it has none.
+type Sought = Result<Spot, Arc<WhyNot>>;
+
 /// Where a guest was found to be.
 #[derive(Debug, Clone)]
 struct Placed {
@@ -137,7 +142,7 @@ struct Placed {
     look: u64,
     /// One of them is no longer there.
     gone: bool,
-    spots: BTreeMap<&'static str, Result<Spot, String>>,
+    spots: BTreeMap<&'static str, Sought>,
 }
 
 /// A limit that is to be in force.
@@ -181,38 +186,38 @@ impl<H: Host> Groups<H> {
         self.looks += 1;
         let mut changes = Changes::default();
         let mut statuses: BTreeMap<&str, Vec<LimitStatus>> = BTreeMap::new();
-        let mut wanted: Vec<(Result<Slot, String>, Wanted<'_>)> = Vec::new();
+        let mut wanted: Vec<(Sought, Wanted<'_>)> = Vec::new();
         for guest in guests {
             let owed = owed(policy, &guest.interfaces);
             let limits = statuses.entry(&guest.name).or_default();
             for (key, why) in owed.disputed {
-                limits.push(LimitStatus { key, wanted: None, state: State::Not(why) });
+                limits.push(LimitStatus { key, wanted: None, state: State::Not(Arc::new(WhyNot::Disputed(why))) });
             }
             let keys = GroupKey::ALL.into_iter().filter(|key| owed.limits.value(*key).is_some());
             self.place(guest, keys.map(Dial::controller).collect());
             for key in GroupKey::ALL {
                 let Some(value) = owed.limits.value(key) else { continue };
-                let slot = self.spot(guest, key).map(|spot| Slot::of(spot.group, key));
-                wanted.push((slot, Wanted { guest, limits: owed.limits, key, value }));
+                wanted.push((self.spot(guest, key), Wanted { guest, limits: owed.limits, key, value }));
             }
         }
         self.placed.retain(|name, _| statuses.contains_key(name.as_str()));
         // First what is to go: a group that had a limit may be in the way of another.
-        let stay: BTreeSet<Slot> = wanted.iter().filter_map(|(slot, _)| slot.as_ref().ok().copied()).collect();
+        let slot = |(spot, wanted): &(Sought, Wanted<'_>)| Some(Slot::of(spot.as_ref().ok()?.group, wanted.key));
+        let stay: BTreeSet<Slot> = wanted.iter().filter_map(slot).collect();
         let gone: Vec<Slot> = self.holdings.keys().filter(|slot| !stay.contains(slot)).copied().collect();
         for slot in gone {
             self.put_back(slot, &mut changes);
         }
         let mut taken: BTreeMap<Slot, &str> = BTreeMap::new();
         let mut opened = None;
-        for (slot, wanted) in wanted {
-            let state = match slot {
-                Err(why) => Err(why),
-                Ok(slot) => match taken.insert(slot, &wanted.guest.name) {
-                    Some(other) => Err(format!("it shares its control group with {other}")),
-                    None => self.set(slot, &wanted, &mut opened, &mut changes),
-                },
-            };
+        for (spot, wanted) in wanted {
+            let state = spot.and_then(|spot| {
+                let done = match taken.insert(Slot::of(spot.group, wanted.key), &wanted.guest.name) {
+                    Some(other) => Err(WhyNot::SharedWith(other.to_owned())),
+                    None => self.set(&spot, &wanted, &mut opened, &mut changes),
+                };
+                done.map_err(Arc::new)
+            });
             let state = state.unwrap_or_else(State::Not);
             let status = LimitStatus { key: wanted.key, wanted: wanted.limits.shown(wanted.key), state };
             statuses.entry(&wanted.guest.name).or_default().push(status);
@@ -264,27 +269,26 @@ impl<H: Host> Groups<H> {
         if known {
             return;
         }
-        let find = |controller| (controller, place::find(&self.host, &self.hierarchies, guest, controller));
-        let spots = controllers.into_iter().map(find).collect();
+        let find = |controller| place::find(&self.host, &self.hierarchies, guest, controller).map_err(Arc::new);
+        let spots = controllers.into_iter().map(|controller| (controller, find(controller))).collect();
         let placed = Placed { pids: guest.pids.clone(), cgroup, look: self.looks, gone: false, spots };
         self.placed.insert(guest.name.clone(), placed);
     }
 
-    fn spot(&self, guest: &GuestSeen, key: GroupKey) -> Result<Spot, String> {
+    fn spot(&self, guest: &GuestSeen, key: GroupKey) -> Sought {
         let placed = self.placed.get(&guest.name).and_then(|placed| placed.spots.get(Dial::controller(key)));
-        placed.cloned().unwrap_or_else(|| Err("it was not looked for".into()))
+        placed.cloned().unwrap_or_else(|| Err(Arc::new(WhyNot::NotLookedFor)))
     }
 
     /// Has a limit in force. The group that was opened last is often the one.
     fn set(
         &mut self,
-        slot: Slot,
+        spot: &Spot,
         wanted: &Wanted<'_>,
         opened: &mut Option<H::Group>,
         changes: &mut Changes,
-    ) -> Result<State, String> {
-        let spot = self.spot(wanted.guest, wanted.key)?;
-        let dial = Dial { key: wanted.key, v2: spot.v2 };
+    ) -> Result<State, WhyNot> {
+        let (slot, dial) = (Slot::of(spot.group, wanted.key), Dial { key: wanted.key, v2: spot.v2 });
         let file = spot.dir.join(dial.file());
         if opened.as_ref().is_none_or(|group| group.identity() != spot.group) {
             *opened = self.host.open(&spot.dir).ok().filter(|group| group.identity() == spot.group);
@@ -293,14 +297,13 @@ impl<H: Host> Groups<H> {
             if let Some(placed) = self.placed.get_mut(&wanted.guest.name) {
                 placed.gone = true;
             }
-            return Err(format!("{} is gone; it is looked for again at the next look", spot.dir.display()));
+            return Err(WhyNot::Gone(spot.dir.clone()));
         };
-        let now = dial.read(group).map_err(|e| match e.kind() {
+        let now = dial.read(group).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => {
-                let controller = Dial::controller(wanted.key);
-                format!("its group has no {}: the controller `{controller}` is not switched on for it", dial.file())
+                WhyNot::SwitchedOff { file: dial.file(), controller: Dial::controller(wanted.key) }
             }
-            _ => format!("{} cannot be read: {e}", file.display()),
+            _ => WhyNot::Io { path: file.clone(), done: "read", source },
         })?;
         let value = dial.wanted(wanted.value, &now, self.host.page_bytes())?;
         if let Some(holding) = self.holdings.get_mut(&slot) {
@@ -311,35 +314,32 @@ impl<H: Host> Groups<H> {
         if now == value {
             return Ok(State::InForce { file, value, before });
         }
-        if let Some(memory) =
+        if let Some(bytes) =
             wanted.guest.memory_bytes.filter(|m| wanted.key == GroupKey::MemoryMax && wanted.value < *m)
         {
-            return Err(format!(
-                "the guest has {} of memory of its own, and would be ended for using it",
-                show_bytes(memory)
-            ));
+            return Err(WhyNot::GuestsMemory { bytes });
         }
-        let in_use = dial.kills(group, &value).map_err(|e| format!("its use of memory cannot be read: {e}"))?;
-        if let Some(why) = in_use {
-            return Err(format!("not set: {why}"));
+        if let Some(in_use) = dial.kills(group, &value).map_err(WhyNot::UnknownUse)? {
+            return Err(WhyNot::InUse(in_use));
         }
         let again =
             self.holdings.get(&slot).is_some_and(|holding| holding.value() == value && holding.before == before);
-        let entry = Entry::new(wanted.guest, &spot, wanted.key, before.clone(), value.clone());
+        let entry = Entry::new(wanted.guest, spot, wanted.key, before.clone(), value.clone());
         let recorded = match again {
             true => None,
-            false => Some(self.keep.record(&entry).map_err(|e| format!("not set, since it could not be undone: {e}"))?),
+            false => Some(self.keep.record(&entry).map_err(WhyNot::Unwritten)?),
         };
-        let written = dial.write(group, &value).map_err(|e| refused(dial, &value, &e));
-        let found =
-            written.and_then(|()| dial.read(group).map_err(|e| format!("{} cannot be read back: {e}", file.display())));
-        if let (Err(why), Some(id)) = (&found, recorded)
-            && dial.read(group).is_ok_and(|still| still == now)
-        {
-            // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
-            let _ = self.keep.strike(id);
-            return Err(why.clone());
-        }
+        let refused = |source| WhyNot::Refused { key: dial.key, file: dial.file(), value: value.clone(), source };
+        let unread = |source| WhyNot::Io { path: file.clone(), done: "read back", source };
+        let found = dial.write(group, &value).map_err(refused).and_then(|()| dial.read(group).map_err(unread));
+        let found = match (found, recorded) {
+            (Err(why), Some(id)) if dial.read(group).is_ok_and(|still| still == now) => {
+                // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
+                let _ = self.keep.strike(id);
+                return Err(why);
+            }
+            (found, _) => found,
+        };
         if let Some(id) = recorded {
             match self.holdings.get_mut(&slot) {
                 None => drop(self.holdings.insert(slot, Holding::new(id, &entry))),
@@ -353,9 +353,7 @@ impl<H: Host> Groups<H> {
             }
         }
         match found? {
-            found if found != value => {
-                Err(format!("the kernel has {found} in {} where {value} was written", file.display()))
-            }
+            found if found != value => Err(WhyNot::Differs { file, value, found }),
             _ if again => {
                 changes.put_right += 1;
                 Ok(State::InForce { file, value, before })
@@ -386,23 +384,6 @@ impl<H: Host> Groups<H> {
             }
         }
     }
-}
-
-/// What the kernel says, and what it means here.
-fn refused(dial: Dial, value: &str, error: &std::io::Error) -> String {
-    let help = match (dial.key, error.raw_os_error()) {
-        (_, Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {
-            "; the guard needs to write to control groups (CAP_DAC_OVERRIDE)"
-        }
-        (GroupKey::CpuMax, Some(libc::EINVAL)) => {
-            "; a group above it may have less (version 1 refuses more below it), or its cpu.max.burst is larger"
-        }
-        (GroupKey::CpuWeight, Some(libc::EINVAL)) => "; it may be set to run when nothing else does (cpu.idle)",
-        (GroupKey::MemoryMax, Some(libc::EINVAL)) => "; its limit with swap (memsw) may be lower",
-        (GroupKey::MemoryMax, Some(libc::EBUSY)) => "; more is in use and cannot be given back",
-        _ => "",
-    };
-    format!("the kernel refuses {value} in {}: {error}{help}", dial.file())
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use vmio_node::linux::cgroup::Hierarchies;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Reader, held::Identity};
 
-use super::GuestSeen;
 use super::host::{Group, Host};
+use super::{GuestSeen, WhyNot};
 
 /// Threads of a process that are looked at.
 const MOST_THREADS: usize = 4096;
@@ -37,29 +37,35 @@ pub struct Spot {
 /// The group of a guest that has this controller.
 ///
 /// # Errors
-/// In words, why there is none that is its alone.
-pub fn find(host: &impl Host, hierarchies: &Hierarchies, guest: &GuestSeen, controller: &str) -> Result<Spot, String> {
+/// When there is none that is its alone.
+pub fn find(
+    host: &impl Host,
+    hierarchies: &Hierarchies,
+    guest: &GuestSeen,
+    controller: &'static str,
+) -> Result<Spot, WhyNot> {
     let reader = host.reader();
     let mut dirs = BTreeMap::new();
     for cgroup in cgroups(reader, guest)? {
         let Some(group) = hierarchies.group(&cgroup, controller) else {
-            return Err(format!("its control group with the controller `{controller}` cannot be seen from here"));
+            return Err(WhyNot::Unseen(controller));
         };
         dirs.insert(group.dir.clone(), group);
     }
-    let Some(any) = dirs.values().next().cloned() else { return Err("it has no process".into()) };
+    let Some(any) = dirs.values().next().cloned() else { return Err(WhyNot::NoProcess) };
     let lowest = common(dirs.keys());
     let mut upwards = std::iter::successors(Some(any.clone()), vmio_node::linux::cgroup::Group::parent);
     let Some(mut group) = upwards.find(|g| g.dir == lowest) else {
-        return Err("its threads are in groups that have none in common".into());
+        return Err(WhyNot::NoneInCommon);
     };
     if group.is_first() {
         return Err(match dirs.len() {
-            1 => "it is in the first control group, in which everything is that nobody has put elsewhere".to_owned(),
-            n => format!("its threads are in {n} groups, which have only the first one in common"),
+            1 => WhyNot::First,
+            n => WhyNot::FirstInCommon(n),
         });
     }
-    let opened = |dir: &Path| host.open(dir).map_err(|e| format!("{} cannot be opened: {e}", dir.display()));
+    let opened =
+        |dir: &Path| host.open(dir).map_err(|source| WhyNot::Io { path: dir.to_owned(), done: "opened", source });
     let mut held = opened(&group.dir)?;
     alone(reader, &held, guest, &group.dir)?;
     while group.dir.file_name().is_some_and(|name| NESTED.iter().any(|nested| name == *nested)) {
@@ -74,7 +80,7 @@ pub fn find(host: &impl Host, hierarchies: &Hierarchies, guest: &GuestSeen, cont
 }
 
 /// Where each thread is: the different contents of their `cgroup`.
-fn cgroups(reader: &dyn Reader, guest: &GuestSeen) -> Result<BTreeSet<String>, String> {
+fn cgroups(reader: &dyn Reader, guest: &GuestSeen) -> Result<BTreeSet<String>, WhyNot> {
     let mut all = BTreeSet::new();
     for pid in &guest.pids {
         // One that has ended meanwhile is in no group.
@@ -84,7 +90,7 @@ fn cgroups(reader: &dyn Reader, guest: &GuestSeen) -> Result<BTreeSet<String>, S
             }
         }
     }
-    if all.is_empty() { Err("none of its processes runs any more".into()) } else { Ok(all) }
+    if all.is_empty() { Err(WhyNot::Ended) } else { Ok(all) }
 }
 
 /// The lowest directory that has all of them in it, or is one of them.
@@ -97,21 +103,24 @@ pub fn common<'a>(mut dirs: impl Iterator<Item = &'a PathBuf>) -> PathBuf {
 }
 
 /// Whether a group, with all below it, has the guest's processes alone.
-fn alone(reader: &dyn Reader, group: &impl Group, guest: &GuestSeen, dir: &Path) -> Result<(), String> {
+fn alone(reader: &dyn Reader, group: &impl Group, guest: &GuestSeen, dir: &Path) -> Result<(), WhyNot> {
     let mut left = MOST_GROUPS;
     let mut all = BTreeSet::new();
-    members(group, MOST_DEPTH, &mut left, &mut all)
-        .map_err(|e| format!("{} cannot be looked into: {e}", dir.display()))?;
+    members(group, MOST_DEPTH, &mut left, &mut all).map_err(|source| WhyNot::Io {
+        path: dir.to_owned(),
+        done: "looked into",
+        source,
+    })?;
     let mut own = Own { reader, guest, namespace: None, known: guest.pids.iter().copied().collect() };
     for pid in all {
         if !own.has(pid) {
-            let who = match process::comm(reader, pid) {
-                Ok(comm) => format!("process {pid} ({})", vmio_model::shown::line(comm.trim_end())),
-                Err(_) if pid == 0 => "a process that cannot be seen from here".to_owned(),
+            let dir = dir.to_owned();
+            return Err(match process::comm(reader, pid) {
+                Ok(comm) => WhyNot::Stranger { pid, comm: vmio_model::shown::line(comm.trim_end()).into_owned(), dir },
+                Err(_) if pid == 0 => WhyNot::UnseenStranger(dir),
                 // It has ended since.
                 Err(_) => continue,
-            };
-            return Err(format!("{who} is in {}, too, and is not the guest's", dir.display()));
+            });
         }
     }
     Ok(())

@@ -48,7 +48,7 @@ fn groups(machine: &Machine, keeper: &Keeper) -> Groups<Machine> {
 /// What is not in force of the first guest, and why.
 fn refusals(groups: &Groups<Machine>) -> Vec<String> {
     let limits = groups.status().iter().flat_map(|guest| &guest.limits);
-    limits.filter_map(|limit| if let State::Not(why) = &limit.state { Some(why.clone()) } else { None }).collect()
+    limits.filter_map(|limit| if let State::Not(why) = &limit.state { Some(why.to_string()) } else { None }).collect()
 }
 
 fn changes(set: usize, put_right: usize, put_back: usize) -> Changes {

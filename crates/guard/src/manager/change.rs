@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::read::{Read, read, read_now};
 use super::unconfirmed::Waiting;
-use super::{Change, Manager, ManagerError, set};
+use super::{Change, Manager, ManagerError, Senseless, set};
 use crate::keep::KeepError;
 
 impl Manager {
@@ -65,9 +65,7 @@ impl Manager {
     /// When none waits, or that it stays cannot be written down: it waits on.
     pub fn confirm(&mut self) -> Result<(), ManagerError> {
         if self.waiting.is_none() {
-            return Err(ManagerError::Refused(
-                "nothing waits for a confirmation; it was taken back, or never asked".into(),
-            ));
+            return Err(Senseless::NothingToConfirm.into());
         }
         self.write_down(&self.read.over)?;
         self.unconfirmed.clear()?;
@@ -81,7 +79,7 @@ impl Manager {
     /// When none waits, or what was in force before cannot be held any more.
     pub fn take_back(&mut self) -> Result<(), ManagerError> {
         let Some(Waiting { before, .. }) = &self.waiting else {
-            return Err(ManagerError::Refused("nothing waits for a confirmation".into()));
+            return Err(Senseless::NothingToTakeBack.into());
         };
         // It waits on where this fails.
         self.daemon()?.reload(before.loaded.policy.clone())??;
@@ -126,7 +124,7 @@ impl Manager {
     /// # Errors
     /// When it makes no sense, cannot be held, or cannot be written down; nothing is changed then.
     pub fn set(&mut self, change: &Change, confirm: Option<Duration>) -> Result<(), ManagerError> {
-        let over = set::changed(&self.read.over, change).map_err(ManagerError::Refused)?;
+        let over = set::changed(&self.read.over, change)?;
         let next = read_now(&*self.texts.0, &over)?;
         // What waits for a confirmation is written down with it.
         if confirm.is_some() || self.waiting.is_some() {

@@ -336,7 +336,7 @@ fn guest(guest: &GuestStatus) -> GuestDocument {
             State::InForce { file, value, before } => {
                 (Some(file.display().to_string()), Some(value.clone()), Some(before.clone()), None)
             }
-            State::Not(why) => (None, None, None, Some(why.clone())),
+            State::Not(why) => (None, None, None, Some(why.to_string())),
         };
         LimitDocument { key: limit.key.word().to_owned(), wanted: limit.wanted.clone(), file, value, before, why_not }
     };

@@ -3,6 +3,7 @@
 use vmio_model::policy::PolicyError;
 use vmio_model::problem::Problem;
 
+use super::Key;
 use crate::core::CoreError;
 use crate::daemon::{Gone, StartError};
 use crate::keep::KeepError;
@@ -12,8 +13,8 @@ use crate::planes::linux;
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerError {
     /// A file cannot be read.
-    #[error("{0}")]
-    Files(String),
+    #[error(transparent)]
+    Files(#[from] FilesError),
     /// The policy is wrong.
     #[error("the policy is refused: {}", count(.0))]
     Policy(PolicyError),
@@ -39,8 +40,33 @@ pub enum ManagerError {
     #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
     Left(Vec<String>),
     /// What was asked makes no sense now.
-    #[error("{0}")]
-    Refused(String),
+    #[error(transparent)]
+    Refused(#[from] Senseless),
+}
+
+/// Which file of a policy cannot be read and why, as whoever reads it says.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct FilesError(pub String);
+
+/// Why what was asked makes no sense now.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Senseless {
+    #[error("nothing waits for a confirmation; it was taken back, or never asked")]
+    NothingToConfirm,
+    #[error("nothing waits for a confirmation")]
+    NothingToTakeBack,
+    #[error("a change waits 1 to {most_seconds} s for its confirmation, not {seconds}")]
+    Confirmation { most_seconds: f64, seconds: f64 },
+    #[error("nothing to set of class {class}: give {}", Key::ALL.map(Key::word).join(", "))]
+    NothingToSet { class: String },
+    #[error("nothing is set of class {0}")]
+    NothingToClear(String),
+    #[error("what was set before makes no sense: {0}")]
+    Before(#[source] toml::de::Error),
+    #[error("this cannot be written as TOML: {0}")]
+    NoToml(#[source] toml::ser::Error),
 }
 
 fn count(error: &PolicyError) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::policy::{Links, Loaded, Policy};
 
-use super::ManagerError;
+use super::{FilesError, ManagerError};
 
 /// What is over the files is called so in messages.
 const OVER: &str = "guard set";
@@ -15,7 +15,7 @@ pub trait Texts: Send {
     ///
     /// # Errors
     /// Which file cannot be read, and why.
-    fn files(&self) -> Result<Vec<(String, String)>, String>;
+    fn files(&self) -> Result<Vec<(String, String)>, FilesError>;
     /// What the kernel knows of the links of these names, or of all.
     fn links(&self, names: Option<&BTreeSet<String>>) -> Links;
 }
@@ -32,7 +32,7 @@ pub(super) struct Read {
 
 /// As the files are now.
 pub(super) fn read_now(texts: &dyn Texts, over: &str) -> Result<Read, ManagerError> {
-    read(texts.files().map_err(ManagerError::Files)?, texts.links(None), over)
+    read(texts.files()?, texts.links(None), over)
 }
 
 /// Of files that were read.

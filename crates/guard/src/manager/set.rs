@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::groups::GroupKey;
 
+use super::Senseless;
+
 /// Keys of a class that may be set over the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -69,13 +71,12 @@ struct Over {
 }
 
 /// What is over the files after a change.
-pub fn changed(over: &str, change: &Change) -> Result<String, String> {
-    let before: Over = toml::from_str(over).map_err(|e| format!("what was set before makes no sense: {e}"))?;
+pub fn changed(over: &str, change: &Change) -> Result<String, Senseless> {
+    let before: Over = toml::from_str(over).map_err(Senseless::Before)?;
     let mut all = before.class;
     match change {
         Change::Set { class, keys } if keys.is_empty() => {
-            let keys: Vec<&str> = Key::ALL.iter().map(|key| key.word()).collect();
-            return Err(format!("nothing to set of class {class}: give {}", keys.join(", ")));
+            return Err(Senseless::NothingToSet { class: class.clone() });
         }
         Change::Set { class, keys } => {
             let of = all.entry(class.clone()).or_default();
@@ -84,14 +85,14 @@ pub fn changed(over: &str, change: &Change) -> Result<String, String> {
         Change::Clear { class: None } => all.clear(),
         Change::Clear { class: Some(class) } => {
             if all.remove(class).is_none() {
-                return Err(format!("nothing is set of class {class}"));
+                return Err(Senseless::NothingToClear(class.clone()));
             }
         }
     }
     if all.is_empty() {
         return Ok(String::new());
     }
-    toml::to_string(&Over { class: all }).map_err(|e| format!("this cannot be written as TOML: {e}"))
+    toml::to_string(&Over { class: all }).map_err(Senseless::NoToml)
 }
 
 /// Numbers as they are, all else as text, for the policy to judge.
@@ -126,7 +127,8 @@ mod tests {
         let cleared = changed(&over, &Change::Clear { class: Some("gold".into()) }).unwrap();
         assert!(!cleared.contains("gold") && cleared.contains("a.b"), "{cleared}");
         assert_eq!(changed(&over, &Change::Clear { class: None }).unwrap(), "");
-        assert!(changed(&cleared, &Change::Clear { class: Some("gold".into()) }).unwrap_err().contains("gold"));
+        let again = changed(&cleared, &Change::Clear { class: Some("gold".into()) }).unwrap_err();
+        assert!(again.to_string().contains("gold"));
         assert!(changed("", &Change::Set { class: "gold".into(), keys: BTreeMap::new() }).is_err());
     }
 

@@ -31,7 +31,7 @@ impl Files {
 }
 
 impl Texts for Files {
-    fn files(&self) -> Result<Vec<(String, String)>, String> {
+    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
         Ok(vec![("guard.toml".into(), self.0.lock().unwrap().clone())])
     }
     fn links(&self, _: Option<&std::collections::BTreeSet<String>>) -> Links {

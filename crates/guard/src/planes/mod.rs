@@ -3,6 +3,8 @@
 //!
 //! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
+use std::sync::Arc;
+
 use vmio_model::control::InForce;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
@@ -102,7 +104,7 @@ pub trait Plane {
     }
     /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
     /// this plane sets none.
-    fn held(&mut self, _interface: &Interface) -> Option<Result<u32, String>> {
+    fn held(&mut self, _interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
         None
     }
     /// Of a member whose excess waits in a queue of this plane's: why one of its flows may take another's room there, in words that
@@ -112,7 +114,7 @@ pub trait Plane {
     }
     /// What went through the limit that a card of a pool has for a virtual function, or why that is not in force; `None`
     /// where this plane sets none in cards.
-    fn carded(&mut self, _pool: &PoolKey, _function: u32) -> Option<Result<Count, String>> {
+    fn carded(&mut self, _pool: &PoolKey, _function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
         None
     }
     /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
@@ -201,12 +203,40 @@ pub enum PlaneError {
     NoThread(std::io::Error),
     #[error("the thread that holds taps has ended")]
     ThreadEnded,
-    /// What could not be put back, in words.
-    #[error("{}", .0.join("\n"))]
-    Stays(Vec<String>),
+    /// Taps that could not be put back.
+    #[error("{}", lines(.0))]
+    Stays(Vec<NotHeld>),
     /// The fake plane, as a test wants it.
     #[error("{0}: the fake plane was told to fail")]
     ToldToFail(String),
+}
+
+fn lines(all: &[NotHeld]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+/// Why one interface's tap, or one function of a card, is not as it is to be: nobody else's trouble.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NotHeld {
+    #[error("its tap's send buffer is about to be set")]
+    NotYet,
+    #[error("no process of its guest that is known holds its tap, so its send buffer cannot be set")]
+    NoHolder,
+    /// The kernel sets no queue that is off.
+    #[error(
+        "tap {tap}: {queues} of its queues keep a send buffer of {bytes} bytes, since its guest has switched them off; \
+         undo again when they are on, or when the guest has ended"
+    )]
+    SwitchedOff { tap: String, queues: usize, bytes: u32 },
+    #[error("{card} has no function {function} any more")]
+    NoFunction { card: linux::Device, function: u32 },
+    #[error("the driver of {0} sets no limits for its virtual functions")]
+    NoLimits(linux::Device),
+    #[error(transparent)]
+    Linux(#[from] linux::Error),
+    #[error(transparent)]
+    Keep(#[from] KeepError),
 }
 
 impl<P: Plane + ?Sized> Plane for Box<P> {
@@ -237,13 +267,13 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
         (**self).arrived(pool)
     }
-    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
         (**self).held(interface)
     }
     fn crowds(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
         (**self).crowds(pool, seat)
     }
-    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
+    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
         (**self).carded(pool, function)
     }
     fn inherits(&mut self) -> Result<bool, PlaneError> {

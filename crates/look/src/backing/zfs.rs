@@ -6,26 +6,26 @@ use std::path::Path;
 
 use vmio_node::{Question, Questions};
 
-use super::Backing;
+use super::{Backing, NotVisible};
 use crate::require::find_program;
 
 /// The disks below a dataset or volume. `Err` is why they cannot be seen.
-pub fn leaves(node: &dyn Questions, dataset: &str) -> Result<Backing, String> {
+pub fn leaves(node: &dyn Questions, dataset: &str) -> Result<Backing, NotVisible> {
     let pool = dataset.split('/').next().unwrap_or(dataset);
     let asked = Question::Zpool { pool: pool.to_owned() };
-    find_program(node, asked.program()).ok_or("zpool, which lists the disks of a ZFS pool, is missing")?;
-    let output = node.answer(&asked).map_err(|e| e.to_string())?;
+    find_program(node, asked.program()).ok_or(NotVisible::NoZpool)?;
+    let output = node.answer(&asked).map_err(|e| NotVisible::Unreadable(e.to_string()))?;
     if !output.ok() {
-        let shown = asked.shown(node).unwrap_or_default();
-        return Err(format!("`{shown}` failed: {}", output.err().trim()));
+        let command = asked.shown(node).unwrap_or_default();
+        return Err(NotVisible::Zpool { command, said: output.err().trim().to_owned() });
     }
     let mut all = Backing::default();
     for path in vdevs(&output.out()) {
-        all.add(Backing::of(node, Path::new(&path)).map_err(|e| e.to_string())?);
+        all.add(Backing::of(node, Path::new(&path))?);
     }
     match all.not_visible {
         Some(reason) => Err(reason),
-        None if all.leaves.is_empty() => Err(format!("zpool lists no disk of {pool}")),
+        None if all.leaves.is_empty() => Err(NotVisible::EmptyPool(pool.to_owned())),
         None => Ok(all),
     }
 }
@@ -71,8 +71,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_asked_is_a_reason() {
-        assert!(leaves(&host(&[]), "tank/vm").unwrap_err().contains("is missing"));
-        assert!(leaves(&host(&[("zpool", "tank\t1\n")]), "tank").unwrap_err().contains("no disk of tank"));
+        assert!(leaves(&host(&[]), "tank/vm").unwrap_err().to_string().contains("is missing"));
+        let empty = leaves(&host(&[("zpool", "tank\t1\n")]), "tank").unwrap_err();
+        assert_eq!(empty, NotVisible::EmptyPool("tank".into()));
         assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zvol/tank/vm/x")).as_deref(), Some("tank/vm/x"));
         assert_eq!(dataset_of(&host(&[]), Path::new("/dev/zd0")), None);
     }

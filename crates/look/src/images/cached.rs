@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vmio_model::facts::Unread;
-use vmio_node::{At, Glance};
+use vmio_node::{At, Glance, Reader};
 
 use crate::look::{Look, Question};
 use crate::parallel;
-use crate::require;
+use crate::require::{self, Fix};
 
 /// Bytes of files that `fincore` looks through in one scan, the smallest files first.
 const FINCORE_BYTES: u64 = 32 << 30;
@@ -36,9 +36,9 @@ pub struct Span {
 }
 
 /// What a look at a file says of it, and why not.
-pub fn cached_of(file: &Path, seen: vmio_node::Result<Glance>) -> Result<Option<u64>, Unread> {
+pub fn cached_of(reader: &dyn Reader, file: &Path, seen: vmio_node::Result<Glance>) -> Result<Option<u64>, Unread> {
     let cached = seen.and_then(|glance| glance.cached_bytes);
-    cached.map_err(|e| unread(file, e.to_string(), mend(&e)))
+    cached.map_err(|e| unread(file, e.to_string(), fix(&e).words(reader)))
 }
 
 /// Bytes that the page cache holds of each file. What cannot be counted on this kernel is not listed.
@@ -61,7 +61,8 @@ pub fn held(look: &Look<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf
     });
     for (span, file, _) in rest {
         let why = format!("counting the cached pages of {} GiB would take long on this kernel", span >> 30);
-        held.insert(file.clone(), Err(unread(&file, why, "a kernel of version 6.5 or newer counts them at once")));
+        let mend = "a kernel of version 6.5 or newer counts them at once".to_owned();
+        held.insert(file.clone(), Err(unread(&file, why, mend)));
     }
     let calls: Vec<&[(u64, PathBuf, At)]> = some.chunks(FINCORE_FILES).collect();
     let root = require::root(look.reader()).is_ok();
@@ -71,15 +72,15 @@ pub fn held(look: &Look<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf
     held
 }
 
-fn mend(error: &vmio_node::Error) -> &'static str {
+fn fix(error: &vmio_node::Error) -> Fix {
     match error {
-        vmio_node::Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => "run as root",
-        _ => "look again",
+        vmio_node::Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => Fix::Root,
+        _ => Fix::Do("look again"),
     }
 }
 
-fn unread(file: &Path, why: String, mend: &str) -> Unread {
-    Unread { what: format!("page cache of {}", file.display()), why, mend: mend.to_owned() }
+fn unread(file: &Path, why: String, mend: String) -> Unread {
+    Unread { what: format!("page cache of {}", file.display()), why, mend }
 }
 
 #[derive(Deserialize)]
@@ -101,7 +102,7 @@ fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(Pa
     for (_, file, at) in files {
         match look.reader().glance(at, 0) {
             Ok(glance) => glances.push((file, glance)),
-            Err(e) => answers.push((file.clone(), Err(unread(file, e.to_string(), mend(&e))))),
+            Err(e) => answers.push((file.clone(), Err(unread(file, e.to_string(), fix(&e).words(look.reader()))))),
         }
     }
     let paths: Vec<PathBuf> = glances.iter().map(|(_, glance)| glance.path.clone()).collect();
@@ -115,8 +116,8 @@ fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(Pa
             return files.iter().flat_map(|file| fincore(look, std::slice::from_ref(file), root)).collect();
         }
         Err(e) => {
-            let each = |(file, _): &(&PathBuf, Glance)| ((*file).clone(), Err(unread(file, e.why.clone(), &e.mend)));
-            answers.extend(glances.iter().map(each));
+            let refused = |file: &Path| Err(unread(file, e.why.clone(), e.mend.clone()));
+            answers.extend(glances.iter().map(|(file, _)| ((*file).clone(), refused(file))));
             return answers;
         }
     };
@@ -127,7 +128,7 @@ fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(Pa
         }
         if !root && line.res >= line.size {
             let why = "the kernel tells it only to those who may write the file".to_owned();
-            return Some(((*file).clone(), Err(unread(file, why, "run as root"))));
+            return Some(((*file).clone(), Err(unread(file, why, Fix::Root.words(look.reader())))));
         }
         Some(((*file).clone(), Ok((line.res, "fincore"))))
     };

@@ -44,7 +44,8 @@ pub struct Header {
 pub fn qcow2(path: &Path, start: &[u8]) -> Result<Header, Error> {
     let wrong = |what: &str| Error::NotReadable {
         path: path.into(),
-        reason: format!("{what}; look whether the format that the guest's configuration states is that of the file"),
+        why: what.to_owned(),
+        mend: Some("look whether the format that the guest's configuration states is that of the file".to_owned()),
     };
     let word = |at: usize| Some(u32::from_be_bytes(start.get(at..at.checked_add(4)?)?.try_into().ok()?));
     let long = |at: usize| Some(u64::from_be_bytes(start.get(at..at.checked_add(8)?)?.try_into().ok()?));

@@ -69,7 +69,6 @@ pub fn l2_bytes(virtual_bytes: u64, cluster_bytes: u64, extended_l2: bool) -> Op
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A file of the chain is gone.
-    #[error("{}: its backing file {} is missing; restore it, or, if it was moved, correct the image with `qemu-img rebase -u -F FORMAT -b NEW-PLACE {}` while no guest uses it", overlay.display(), missing.display(), overlay.display())]
     BackingMissing {
         /// The image that needs it.
         overlay: PathBuf,
@@ -77,7 +76,6 @@ pub enum Error {
         missing: PathBuf,
     },
     /// The chain comes back to itself.
-    #[error("{}: its backing chain loops back to {}; no guest can open it: restore the right backing file with `qemu-img rebase -u`", overlay.display(), again.display())]
     BackingLoop {
         /// The image whose backing file was seen before.
         overlay: PathBuf,
@@ -85,7 +83,6 @@ pub enum Error {
         again: PathBuf,
     },
     /// A format is not stated.
-    #[error("{}: it does not state the format of its backing file {}, which is therefore not opened, since a raw file may contain anything the guest wrote; set it with `qemu-img rebase -u -F FORMAT -b {} {}` while no guest uses it", overlay.display(), below.display(), below.display(), overlay.display())]
     BackingFormat {
         /// The image that names it.
         overlay: PathBuf,
@@ -93,37 +90,88 @@ pub enum Error {
         below: PathBuf,
     },
     /// The image itself is not there.
-    #[error("there is no image {}", path.display())]
     Missing {
         /// Where it should be.
         path: PathBuf,
     },
     /// It cannot be read.
-    #[error("cannot read the image {}: {reason}", path.display())]
     NotReadable {
         /// Which.
         path: PathBuf,
-        /// What qemu-img said, and what to do.
-        reason: String,
+        /// What qemu-img said, or what was seen.
+        why: String,
+        /// What to do, where that is known.
+        mend: Option<String>,
+    },
+    /// The storage that it lies on gives no answer.
+    Hangs {
+        /// Which.
+        path: PathBuf,
+        /// What was seen.
+        why: String,
     },
     /// What is in it cannot be told without a key.
-    #[error("{}: it is encrypted, and vmio has no key for it; use another image", path.display())]
     Encrypted {
         /// Which.
         path: PathBuf,
     },
     /// No qemu-img here.
-    #[error("qemu-img, which reads disk images, is not in PATH; apt install qemu-utils (Proxmox includes it)")]
     NoTool,
 }
 
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (why, mend) = self.told();
+        f.write_str(&why)?;
+        mend.iter().try_for_each(|mend| write!(f, "; {mend}"))
+    }
+}
+
 impl Error {
-    /// As something that could not be read of a guest's disk. The messages name the mend after a
-    /// semicolon.
+    /// As something that could not be read of a guest's disk.
     pub fn unread(&self, path: &Path) -> Unread {
-        let said = self.to_string();
-        let (why, mend) = said.split_once("; ").unwrap_or((&said, "check whether the guest still needs it"));
-        Unread { what: format!("disk image {}", path.display()), why: why.to_owned(), mend: mend.to_owned() }
+        let (why, mend) = self.told();
+        let mend = mend.unwrap_or_else(|| "check whether the guest still needs it".to_owned());
+        Unread { what: format!("disk image {}", path.display()), why, mend }
+    }
+
+    /// Why, and what to do.
+    fn told(&self) -> (String, Option<String>) {
+        let cannot = |path: &Path, why: &str| format!("cannot read the image {}: {why}", path.display());
+        match self {
+            Self::BackingMissing { overlay, missing } => {
+                let overlay = overlay.display();
+                let mend = format!(
+                    "restore it, or, if it was moved, correct the image with `qemu-img rebase -u -F FORMAT -b \
+                     NEW-PLACE {overlay}` while no guest uses it"
+                );
+                (format!("{overlay}: its backing file {} is missing", missing.display()), Some(mend))
+            }
+            Self::BackingLoop { overlay, again } => (
+                format!("{}: its backing chain loops back to {}", overlay.display(), again.display()),
+                Some("no guest can open it: restore the right backing file with `qemu-img rebase -u`".to_owned()),
+            ),
+            Self::BackingFormat { overlay, below } => {
+                let (overlay, below) = (overlay.display(), below.display());
+                let why = format!(
+                    "{overlay}: it does not state the format of its backing file {below}, which is therefore not \
+                     opened, since a raw file may contain anything the guest wrote"
+                );
+                let command = format!("qemu-img rebase -u -F FORMAT -b {below} {overlay}");
+                (why, Some(format!("set it with `{command}` while no guest uses it")))
+            }
+            Self::Missing { path } => (format!("there is no image {}", path.display()), None),
+            Self::NotReadable { path, why, mend } => (cannot(path, why), mend.clone()),
+            Self::Hangs { path, why } => (cannot(path, why), Some("the storage that it lies on may hang".to_owned())),
+            Self::Encrypted { path } => (
+                format!("{}: it is encrypted, and vmio has no key for it", path.display()),
+                Some("use another image".to_owned()),
+            ),
+            Self::NoTool => (
+                "qemu-img, which reads disk images, is not in PATH".to_owned(),
+                Some("apt install qemu-utils (Proxmox includes it)".to_owned()),
+            ),
+        }
     }
 }
 
@@ -165,7 +213,8 @@ struct SpecificData {
 pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
     let told: Told = serde_json::from_str(json).map_err(|e| Error::NotReadable {
         path: path.into(),
-        reason: format!("qemu-img's output cannot be parsed ({e})"),
+        why: format!("qemu-img's output cannot be parsed ({e})"),
+        mend: None,
     })?;
     Ok(Image {
         path: path.into(),
@@ -202,8 +251,9 @@ pub fn follow(
             return Err(Error::BackingLoop { overlay: overlay.clone(), again: path });
         }
         if images.len() >= DEEPEST {
-            let reason = format!("its chain has more than {DEEPEST} images; see `qemu-img info --backing-chain`");
-            return Err(Error::NotReadable { path: images.swap_remove(0).path, reason });
+            let why = format!("its chain has more than {DEEPEST} images");
+            let mend = Some("see `qemu-img info --backing-chain`".to_owned());
+            return Err(Error::NotReadable { path: images.swap_remove(0).path, why, mend });
         }
         let image = match (look(&path, format.as_deref()), overlay) {
             (Err(Error::Missing { path }), Some(overlay)) => {

@@ -14,6 +14,7 @@ use vmio_model::facts::{DeletedFile, Disk, Fact, Guest, Unread};
 
 use crate::look::Look;
 use crate::parallel;
+use crate::require::Fix;
 use crate::storage::Storage;
 use info::DEFAULT_L2_CACHE_BYTES;
 
@@ -76,8 +77,8 @@ impl Wanted {
         let named = PathBuf::from(plain);
         let found = view.locate(look, &named).map_err(|why| Unread {
             what: format!("disk image {}", named.display()),
-            why,
-            mend: "run as root; if that does not help, check the symbolic links of that path".into(),
+            why: why.to_string(),
+            mend: Fix::RootThen("if that does not help, check the symbolic links of that path").words(look.reader()),
         });
         let format = disk.details.format.value().clone();
         Some(found.map(|at| Self { at, named, format }))

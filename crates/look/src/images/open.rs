@@ -17,7 +17,8 @@ use vmio_node::{At, FileIdentity, Opened};
 use super::view::{Located, View};
 use crate::images::info::Error;
 use crate::look::Look;
-use crate::{require, storage};
+use crate::require::{self, Fix};
+use crate::storage;
 
 /// What a deleted file's link in `/proc/PID/fd` ends in (Linux, fs/d_path.c).
 const DELETED: &str = " (deleted)";
@@ -32,8 +33,13 @@ pub enum Files {
     Open(OpenFiles),
     /// Nothing but our own rights.
     Own,
-    /// Nothing; why, and after a semicolon what would help.
-    Unknown(String),
+    /// Nothing.
+    Unknown {
+        /// Why.
+        why: String,
+        /// What would help.
+        mend: String,
+    },
 }
 
 /// The open files of a process.
@@ -81,10 +87,10 @@ impl Files {
         let root = require::root(look.reader()).is_ok();
         let Some(pid) = guest.pid else {
             return match root {
-                true => {
-                    let why = "no process of the guest is known here, so nobody can say what it may read";
-                    Files::Unknown(format!("{why}; look at it as the guest's user, by qemu-img info -U"))
-                }
+                true => Files::Unknown {
+                    why: "no process of the guest is known here, so nobody can say what it may read".to_owned(),
+                    mend: "look at it as the guest's user, by qemu-img info -U".to_owned(),
+                },
                 false => Files::Own,
             };
         };
@@ -92,8 +98,8 @@ impl Files {
             Ok(links) => links,
             Err(_) if !root => return Files::Own,
             Err(e) => {
-                let mend = require::mend_for_links(look.reader());
-                return Files::Unknown(format!("what its process has open may not be read ({e}); {mend}"));
+                let why = format!("what its process has open may not be read ({e})");
+                return Files::Unknown { why, mend: Fix::Links.words(look.reader()) };
             }
         };
         // Sockets, pipes and the like have no path.
@@ -106,13 +112,15 @@ impl Files {
     /// # Errors
     /// When it is not there, is nothing that holds data, or the guest's process does not have it open.
     pub fn find(&self, look: &Look<'_>, named: &Path, at: &Located, view: &View) -> Result<Found, Refused> {
-        let is = look.reader().identity(&at.here).map_err(|e| unreadable(named, &e))?;
+        let is = look.reader().identity(&at.here).map_err(|e| unreadable(look, named, &e))?;
         if let Files::Open(open) = self {
             return open.find(look, named, at, is, view);
         }
         let is = holds_data(named, is.ok_or_else(|| Error::Missing { path: named.into() })?)?;
         match self {
-            Files::Unknown(why) => Err(Error::NotReadable { path: named.into(), reason: why.clone() }.into()),
+            Files::Unknown { why, mend } => {
+                Err(Error::NotReadable { path: named.into(), why: why.clone(), mend: Some(mend.clone()) }.into())
+            }
             _ => Ok(Found { at: At::Path(at.here.clone()), is, deleted: None }),
         }
     }
@@ -156,12 +164,12 @@ impl OpenFiles {
         if is.is_none() {
             return Err(Error::Missing { path: named.into() }.into());
         }
-        let reason = format!(
-            "process {} of the guest does not have it open for reading, and what it has not, nothing else reads for it; \
-             look which files it uses: ls -l /proc/{}/fd",
-            self.pid, self.pid
+        let why = format!(
+            "process {} of the guest does not have it open for reading, and what it has not, nothing else reads for it",
+            self.pid
         );
-        Err(Error::NotReadable { path: named.into(), reason }.into())
+        let mend = Some(format!("look which files it uses: ls -l /proc/{}/fd", self.pid));
+        Err(Error::NotReadable { path: named.into(), why, mend }.into())
     }
 
     /// All of them that are on file systems of this machine.
@@ -185,21 +193,24 @@ fn holds_data(named: &Path, is: FileIdentity) -> Result<FileIdentity, Refused> {
     if is.stat.is_character() && is.stat.rdev.0 == SCSI_GENERIC {
         return Err(Refused::Requests);
     }
-    let reason =
-        "it is neither a regular file nor a block device, and was not opened; see whether the guest still needs it";
-    Err(Error::NotReadable { path: named.into(), reason: reason.into() }.into())
+    let why = "it is neither a regular file nor a block device, and was not opened".to_owned();
+    Err(Error::NotReadable { path: named.into(), why, mend: Some(NEEDED.to_owned()) }.into())
 }
 
+/// What helps where nothing else does.
+const NEEDED: &str = "see whether the guest still needs it";
+
 /// Why a file could not be looked at.
-pub fn unreadable(named: &Path, error: &vmio_node::Error) -> Error {
-    let (kind, said) = match error {
+pub fn unreadable(look: &Look<'_>, named: &Path, error: &vmio_node::Error) -> Error {
+    let path = named.to_owned();
+    let (kind, why) = match error {
         vmio_node::Error::File { source, .. } => (source.kind(), source.to_string()),
         other => (ErrorKind::Other, other.to_string()),
     };
-    let mend = match kind {
-        ErrorKind::TimedOut => "the storage that it lies on may hang",
-        ErrorKind::PermissionDenied => "run as root",
-        _ => "see whether the guest still needs it",
+    let fix = match kind {
+        ErrorKind::TimedOut => return Error::Hangs { path, why },
+        ErrorKind::PermissionDenied => Fix::Root,
+        _ => Fix::Do(NEEDED),
     };
-    Error::NotReadable { path: named.into(), reason: format!("{said}; {mend}") }
+    Error::NotReadable { path, why, mend: Some(fix.words(look.reader())) }
 }

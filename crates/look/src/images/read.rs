@@ -111,7 +111,6 @@ impl Reading<'_> {
     fn disk(&self, want: &Wanted) -> Found {
         let mut found = Found::default();
         let mount = self.view.server(&want.at);
-        let dead = |e: &Error| matches!(e, Error::NotReadable { reason, .. } if reason.contains("may hang"));
         if let Some(mount) = mount.as_ref().filter(|m| self.all.is_dead(&m.point)) {
             let what = format!("disk image {}", want.named.display());
             let mend = "look whether the server is reachable".to_owned();
@@ -122,7 +121,7 @@ impl Reading<'_> {
             Ok(top) => top,
             Err(Refused::Requests) => return found,
             Err(Refused::Told(e)) => {
-                if let Some(mount) = mount.filter(|_| dead(&e)) {
+                if let Some(mount) = mount.filter(|_| matches!(e, Error::Hangs { .. })) {
                     self.all.dead.lock().unwrap_or_else(PoisonError::into_inner).insert(mount.point);
                 }
                 found.unread.push(e.unread(&want.named));
@@ -184,13 +183,12 @@ impl Reading<'_> {
         }
         let places = RefCell::new(BTreeMap::from([(want.at.here.clone(), want.at.clone())]));
         let members = RefCell::new(Vec::new());
-        let here = |path: PathBuf| match self.charged(|| self.view.locate(self.look, &path)).and_then(|at| at) {
-            Ok(at) => {
-                let here = at.here.clone();
-                places.borrow_mut().insert(here.clone(), at);
-                Ok(here)
-            }
-            Err(reason) => Err(Error::NotReadable { path, reason }),
+        let here = |path: PathBuf| -> Result<PathBuf, Error> {
+            let at = self.charged(&path, || self.view.locate(self.look, &path))?;
+            let at = at.map_err(|lost| Error::NotReadable { path, why: lost.to_string(), mend: None })?;
+            let here = at.here.clone();
+            places.borrow_mut().insert(here.clone(), at);
+            Ok(here)
         };
         let first = RefCell::new(Some(top));
         // Only the first may have no format said, and this one has.
@@ -206,7 +204,8 @@ impl Reading<'_> {
                         Err(Refused::Requests) => {
                             return Err(Error::NotReadable {
                                 path: path.into(),
-                                reason: "it is a device of requests".into(),
+                                why: "it is a device of requests".into(),
+                                mend: None,
                             });
                         }
                     }
@@ -245,29 +244,34 @@ impl Reading<'_> {
         }
     }
 
-    /// Does it in the guest's time, of which something must be left.
-    fn charged<T>(&self, work: impl FnOnce() -> T) -> Result<T, String> {
-        let late = || format!("{}; the storage that they lie on may be slow", too_long(1).why);
+    /// Does it for an image in the guest's time, of which something must be left.
+    fn charged<T>(&self, named: &Path, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let late = || Error::NotReadable {
+            path: named.into(),
+            why: too_long(1).why,
+            mend: Some("the storage that they lie on may be slow".to_owned()),
+        };
         self.look.charged(self.pid, work).ok_or_else(late)
     }
 
     /// Finds a file and reads it.
     fn member(&self, at: &Located, named: &Path, format: &str) -> Result<Member, Refused> {
-        let told = |reason: String| Error::NotReadable { path: named.into(), reason };
+        let too_many = || Error::NotReadable {
+            path: named.into(),
+            why: format!("the guest has more than {MOST_IMAGES} images"),
+            mend: Some("the rest is not read, see qemu-img info".to_owned()),
+        };
         {
             let mut left = self.left.borrow_mut();
-            *left = left.checked_sub(1).ok_or_else(|| {
-                told(format!("the guest has more than {MOST_IMAGES} images; the rest is not read, see qemu-img info"))
-            })?;
+            *left = left.checked_sub(1).ok_or_else(too_many)?;
         }
         // Below the first image of a chain the guest's time may run out, too.
-        let found = self.charged(|| self.files.find(self.look, named, at, self.view)).map_err(told)??;
+        let found = self.charged(named, || self.files.find(self.look, named, at, self.view))??;
         let is = found.is;
         let key: Key = (is.stat.dev, is.inode, is.stat.rdev, format.to_owned());
         let once = Arc::clone(self.all.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default());
-        let read = self
-            .charged(|| once.get_or_init(|| self.read(&found, &at.here, named, format)).clone())
-            .map_err(told)??;
+        let read =
+            self.charged(named, || once.get_or_init(|| self.read(&found, &at.here, named, format)).clone())??;
         Ok(Member { read, stat: is.stat, at: found.at, deleted: found.deleted })
     }
 
@@ -289,22 +293,22 @@ impl Reading<'_> {
                     backing: None,
                     backing_format: None,
                 };
-                Ok(Read { image, data_file: None, cached: cached_of(here, glance(0)) })
+                Ok(Read { image, data_file: None, cached: cached_of(reader, here, glance(0)) })
             }
             "qcow2" => {
-                let glance = glance(HEADER_BYTES).map_err(|e| open::unreadable(named, &e))?;
+                let glance = glance(HEADER_BYTES).map_err(|e| open::unreadable(self.look, named, &e))?;
                 let header = header::qcow2(named, &glance.start)?;
                 let image = Image { allocated_bytes: found.is.stat.allocated, ..header.image };
-                let cached = cached_of(here, Ok(glance));
+                let cached = cached_of(reader, here, Ok(glance));
                 Ok(Read { image, data_file: header.data_file, cached })
             }
             "luks" => Err(Error::Encrypted { path: named.into() }),
             other => Err(Error::NotReadable {
                 path: named.into(),
-                reason: format!(
-                    "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone; \
-                     look at it as the guest's user, by qemu-img info -U"
+                why: format!(
+                    "images of format {other} can name other files as theirs, and vmio reads raw and qcow2 alone"
                 ),
+                mend: Some("look at it as the guest's user, by qemu-img info -U".to_owned()),
             }),
         }
     }

@@ -68,6 +68,18 @@ pub fn is_same_here(look: &Look<'_>, guest: &Guest, path: &Path) -> bool {
     theirs.is_some() && theirs == ours
 }
 
+/// Why it is not known what a path of a process names.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Lost {
+    #[error("no permission to read the working directory of the guest's process")]
+    NoDirectory,
+    #[error("{} has too many links", .0.display())]
+    TooManyLinks(PathBuf),
+    #[error(transparent)]
+    Unreadable(#[from] vmio_node::Error),
+}
+
 /// A path of a process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Located {
@@ -82,11 +94,11 @@ impl View {
     ///
     /// # Errors
     /// When a link on the way cannot be read, or they go round: what the path names is not known.
-    pub fn locate(&self, look: &Look<'_>, path: &Path) -> Result<Located, String> {
+    pub fn locate(&self, look: &Look<'_>, path: &Path) -> Result<Located, Lost> {
         let path = match &self.cwd {
             _ if path.is_absolute() => path.to_owned(),
             Some(cwd) => cwd.join(path),
-            None => return Err("no permission to read the working directory of the guest's process".into()),
+            None => return Err(Lost::NoDirectory),
         };
         let Some(root) = &self.root else {
             return Ok(Located { seen: self.resolve(look, Path::new("/"), &path)?, here: path });
@@ -112,7 +124,7 @@ impl View {
     }
 
     /// Follows the links of a path below `root`, up to where a file server would be asked.
-    fn resolve(&self, look: &Look<'_>, root: &Path, path: &Path) -> Result<PathBuf, String> {
+    fn resolve(&self, look: &Look<'_>, root: &Path, path: &Path) -> Result<PathBuf, Lost> {
         let mut links = 0;
         let mut left: Vec<PathBuf> = parts(path);
         let mut at = PathBuf::from("/");
@@ -128,8 +140,8 @@ impl View {
                 break;
             }
             let below = next.strip_prefix("/").unwrap_or(&next);
-            match look.reader().link_foreign(&root.join(below)).map_err(|e| e.to_string())? {
-                Some(_) if links == MOST_LINKS => return Err(format!("{} has too many links", path.display())),
+            match look.reader().link_foreign(&root.join(below))? {
+                Some(_) if links == MOST_LINKS => return Err(Lost::TooManyLinks(path.to_owned())),
                 Some(to) => {
                     links += 1;
                     if to.is_absolute() {

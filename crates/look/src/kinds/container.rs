@@ -16,7 +16,7 @@ use super::process::Process;
 use super::{GuestKind, seen};
 use crate::look::{Look, Seen};
 use crate::neighbours::{kind_of, owner};
-use crate::require;
+use crate::require::Fix;
 use crate::topology::host_cpus;
 use crate::{Managed, storage};
 
@@ -81,7 +81,7 @@ fn unread(look: &Look<'_>, refused: &[&Seen]) -> Option<Unread> {
             "{} may not be read; containers whose control group bears an engine's name are found all the same",
             process::file(first.pid, "ns/mnt").display()
         ),
-        mend: require::mend_for_links(look.reader()),
+        mend: Fix::Links.words(look.reader()),
     })
 }
 

@@ -11,6 +11,7 @@ use super::{GuestKind, seen};
 use crate::Managed;
 use crate::look::Look;
 use crate::neighbours::Kind;
+use crate::require::Fix;
 use crate::topology::host_cpus;
 
 /// Entry `firecracker`.
@@ -109,9 +110,10 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     own.accel = Some(Accel::Kvm).into(); // it has no other
     match one("config-file").map(|path| (seen::file(&process, &path), path)) {
         Some((at, path)) => {
-            let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), "run as root"));
+            let text = look.reader().read_foreign_text(&at).map_err(|e| (e.to_string(), Fix::Root));
             let read = text.and_then(|t| {
-                serde_json::from_str::<Config>(&t).map_err(|e| (format!("it cannot be parsed: {e}"), "report this"))
+                let broken = |e: serde_json::Error| (format!("it cannot be parsed: {e}"), Fix::Do("report this"));
+                serde_json::from_str::<Config>(&t).map_err(broken)
             });
             match read {
                 Ok(config) => {
@@ -122,8 +124,9 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
                     own.vcpus = own.vcpus.or(config.machine_config.vcpu_count).into();
                     devices(&process, &mut guest, &config, &path, *own.vcpus);
                 }
-                Err((why, mend)) => {
-                    guest.unread.push(Unread { what: format!("configuration {path}"), why, mend: mend.to_owned() });
+                Err((why, fix)) => {
+                    let (what, mend) = (format!("configuration {path}"), fix.words(look.reader()));
+                    guest.unread.push(Unread { what, why, mend });
                 }
             }
         }

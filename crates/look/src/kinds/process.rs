@@ -12,6 +12,7 @@ use vmio_node::{Error, FileStat, Reader};
 
 use crate::look::Look;
 use crate::qemu::options::CommandLine;
+use crate::require::Fix;
 
 /// What is said of a setting that QEMU was not given.
 pub const DEFAULT: Source = Source::QemuDefault;
@@ -75,7 +76,7 @@ impl<'a> Process<'a> {
     pub fn fds(&self) -> Result<&[(u32, String)], Unread> {
         let read = || {
             let open = process::descriptors(self.reader(), self.pid);
-            let open = open.map_err(|e| unread(format!("open files of guest {}", self.name), &e))?;
+            let open = open.map_err(|e| unread(self.reader(), format!("open files of guest {}", self.name), &e))?;
             Ok(open.into_iter().map(|(fd, to)| (fd, to.display().to_string())).collect())
         };
         self.fds.get_or_init(read).as_deref().map_err(Clone::clone)
@@ -189,16 +190,19 @@ impl<'a> Process<'a> {
 }
 
 /// Something that could not be read, and what would help.
-pub fn unread(what: impl Into<String>, error: &Error) -> Unread {
+pub fn unread(reader: &dyn Reader, what: impl Into<String>, error: &Error) -> Unread {
     let kind = match error {
         Error::File { source, .. } => source.kind(),
         _ => ErrorKind::Other,
     };
-    let (why, mend) = match kind {
-        ErrorKind::PermissionDenied => (error.to_string(), "run as root"),
-        ErrorKind::TimedOut => (error.to_string(), "check that its storage responds"),
-        ErrorKind::NotFound => ("it no longer exists, or this kernel does not provide it".to_owned(), "look again"),
-        _ => (error.to_string(), "look again"),
+    let why = match kind {
+        ErrorKind::NotFound => "it no longer exists, or this kernel does not provide it".to_owned(),
+        _ => error.to_string(),
     };
-    Unread { what: what.into(), why, mend: mend.to_owned() }
+    let fix = match kind {
+        ErrorKind::PermissionDenied => Fix::Root,
+        ErrorKind::TimedOut => Fix::Do("check that its storage responds"),
+        _ => Fix::Do("look again"),
+    };
+    Unread { what: what.into(), why, mend: fix.words(reader) }
 }

@@ -12,6 +12,7 @@ use vmio_node::linux::cgroup;
 use super::libvirt::xml;
 use super::{Managed, Manager};
 use crate::look::{Look, Seen};
+use crate::require::Fix;
 
 /// Where the pod's libvirt keeps its record of running domains: of a user's session, as KubeVirt
 /// has run it since it gave up root in pods, and of the system. `/var/run` is the same directory,
@@ -54,9 +55,10 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
     let mut guest = match record(look, &root, &name) {
         Ok((path, text)) => {
             let read_from = path.display().to_string();
-            xml::guest(&text, &|name| look.from(name, read_from.clone())).unwrap_or_else(|why| unread(&path, why))
+            let guest = xml::guest(&text, &|name| look.from(name, read_from.clone()));
+            guest.unwrap_or_else(|why| unread(look, &path, why.to_string()))
         }
-        Err(why) => unread(&root.join(RECORDS[0]).join(format!("{name}.xml")), why),
+        Err(why) => unread(look, &root.join(RECORDS[0]).join(format!("{name}.xml")), why.to_string()),
     };
     let host_name = look.reader().read_foreign_text(&root.join("etc/hostname")).unwrap_or_default();
     let host_name = host_name.trim();
@@ -72,16 +74,10 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
     Some(guest)
 }
 
-fn unread(path: &Path, why: String) -> Guest {
+fn unread(look: &Look<'_>, path: &Path, why: String) -> Guest {
     let what = format!("the pod's record of the domain, {}", path.display());
-    Guest {
-        unread: vec![Unread {
-            what,
-            why,
-            mend: "run as root; if it is missing, use `virsh` in the pod's container `compute`".into(),
-        }],
-        ..Guest::default()
-    }
+    let fix = Fix::RootThen("if it is missing, use `virsh` in the pod's container `compute`");
+    Guest { unread: vec![Unread { what, why, mend: fix.words(look.reader()) }], ..Guest::default() }
 }
 
 /// Name of the domain: libvirt starts QEMU with `-name guest=NAME,debug-threads=on`.
@@ -104,18 +100,14 @@ fn pod_uid(cgroups: &str) -> Option<String> {
     Some(part.trim_end_matches(".slice").replace('_', "-"))
 }
 
-/// The record, and where it is.
-fn record(look: &Look<'_>, root: &Path, name: &str) -> Result<(PathBuf, String), String> {
-    let mut why = String::new();
-    for dir in RECORDS {
+/// The record, and where it is; why the first that there may be cannot be read, where none can.
+fn record(look: &Look<'_>, root: &Path, name: &str) -> vmio_node::Result<(PathBuf, String)> {
+    let read = |dir: &str| {
         let path = root.join(dir).join(format!("{name}.xml"));
-        match look.reader().read_foreign_text(&path) {
-            Ok(text) => return Ok((path, text)),
-            Err(e) if why.is_empty() => why = e.to_string(),
-            Err(_) => {}
-        }
-    }
-    Err(why)
+        look.reader().read_foreign_text(&path).map(|text| (path, text))
+    };
+    let [session, system] = RECORDS;
+    read(session).or_else(|why| read(system).map_err(|_| why))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use vmio_node::linux::process;
 use super::{Managed, Manager};
 use crate::kinds::qemu::on_server;
 use crate::look::{Look, Question, Seen};
+use crate::require::Fix;
 pub use answers::uuids;
 use answers::{caches, capacities, documents, is_uuid};
 
@@ -160,11 +161,8 @@ impl Daemon {
 
     fn ask(&self, look: &Look<'_>, commands: Vec<String>) -> Result<String, Unread> {
         let what = format!("{} of libvirt ({})", commands.first().map_or("", String::as_str), self.uri);
-        look.ask(&Question::Virsh { uri: self.uri.clone(), commands }).map_err(|unread| {
-            let denied = unread.mend == "run as root";
-            let mend = if denied { "run as root or as a member of group libvirt".into() } else { unread.mend };
-            Unread { what, mend, ..unread }
-        })
+        let question = Question::Virsh { uri: self.uri.clone(), commands };
+        look.ask_as(&question, Fix::RootOrGroup("libvirt")).map_err(|unread| Unread { what, ..unread })
     }
 
     /// Adds the guests of a session that described them.
@@ -183,7 +181,7 @@ impl Daemon {
                 }
                 Err(why) => managed.unread.push(Unread {
                     what: format!("a domain's description in {}", self.uri),
-                    why,
+                    why: why.to_string(),
                     mend: "look at it with `virsh dumpxml`".into(),
                 }),
             }

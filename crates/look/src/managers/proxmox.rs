@@ -12,6 +12,7 @@ use vmio_node::linux::cgroup::Hierarchies;
 
 use super::{Managed, Manager};
 use crate::look::Look;
+use crate::require::Fix;
 use storages::{Storage, storages};
 
 mod conf;
@@ -79,7 +80,8 @@ fn running(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
         return Vec::new();
     };
     let names = reader.list(dir).unwrap_or_else(|e| {
-        unread.push(Unread { what: "guests of Proxmox VE".into(), why: e.to_string(), mend: "run as root".into() });
+        let mend = Fix::Root.words(reader);
+        unread.push(Unread { what: "guests of Proxmox VE".into(), why: e.to_string(), mend });
         Vec::new()
     });
     let found = names.iter().filter_map(|name| {
@@ -110,7 +112,7 @@ fn guest(look: &Look<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
             unread: vec![Unread {
                 what: format!("configuration of {vmid}"),
                 why: e.to_string(),
-                mend: "run as root; if it is missing, check that pve-cluster runs".into(),
+                mend: Fix::RootThen("if it is missing, check that pve-cluster runs").words(look.reader()),
             }],
             ..Guest::default()
         },

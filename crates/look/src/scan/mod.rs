@@ -11,7 +11,7 @@ use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 
 use crate::look::Look;
-use crate::{images, kinds, managers, parallel, require};
+use crate::{images, kinds, managers, parallel};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -54,9 +54,6 @@ pub fn scan(look: &Look<'_>) -> Scan {
     handed::settle(look, &mut scan.guests);
     for guest in &mut scan.guests {
         shorten(&mut guest.unread);
-    }
-    for unread in scan.guests.iter_mut().flat_map(|guest| &mut guest.unread).chain(&mut scan.unread) {
-        unread.mend = require::mend_for(look.reader(), &unread.mend);
     }
     for guest in &scan.guests {
         *scan.kinds.entry(guest.kind.clone()).or_default() += 1;

@@ -24,6 +24,7 @@ const LIBVIRT_SECONDS: f64 = 5.0;
 const SHARE: f64 = 0.02;
 /// After a failure it is asked again after so many seconds.
 const AGAIN_SECONDS: f64 = 60.0;
+const VIRSH: &str = "virsh";
 
 /// What `virsh domstats --block` says, asked now and then.
 #[derive(Default)]
@@ -68,6 +69,10 @@ impl Libvirt {
         if wanted.is_empty() || !libvirt::system_runs(look) {
             return self.rest(None, now + LIBVIRT_SECONDS);
         }
+        // Who has no libvirt client misses nothing of it.
+        if require::find_program(look.reader(), VIRSH).is_none() {
+            return self.rest(None, now + AGAIN_SECONDS);
+        }
         let ask = |command: String| look.ask(&Question::Virsh { uri: libvirt::QEMU.into(), commands: vec![command] });
         // Those of users' own daemons are not known to the system's.
         let mut asked = BTreeSet::new();
@@ -99,10 +104,7 @@ impl Libvirt {
                 }
                 self.last = Some((now, found));
             }
-            Err(unread) => {
-                let mend = require::mend_for(look.reader(), &unread.mend);
-                self.rest(Some(format!("{}; {mend}", unread.why)), now + AGAIN_SECONDS);
-            }
+            Err(unread) => self.rest(Some(format!("{}; {}", unread.why, unread.mend)), now + AGAIN_SECONDS),
         }
     }
 

@@ -5,15 +5,24 @@ use vmio_model::top::Flow;
 
 use vmio_node::Reader;
 
-use crate::trace::BlockTrace;
+use crate::trace::{self, BlockTrace};
 
 /// Result of this module.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why there are no flows, and what would help.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("{0}")]
-pub struct Error(pub String);
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Whoever looks wants none, by this option.
+    #[error("{0} was given")]
+    Unwanted(&'static str),
+    /// Tracing by vmio's own programs.
+    #[error(transparent)]
+    Trace(#[from] trace::Error),
+    /// What another source says.
+    #[error("{0}")]
+    Other(String),
+}
 
 /// Gives what was done on the disks since it was last asked.
 pub trait FlowSource: Send {
@@ -42,14 +51,13 @@ impl Blocks {
     /// # Errors
     /// Why they cannot be loaded, and what would help.
     pub fn start(here: &dyn Reader) -> Result<Blocks> {
-        let trace = BlockTrace::start(here).map_err(|e| Error(e.to_string()))?;
-        Ok(Blocks { trace, lost: 0 })
+        Ok(Blocks { trace: BlockTrace::start(here)?, lost: 0 })
     }
 }
 
 impl FlowSource for Blocks {
     fn take(&mut self) -> Result<Vec<Flow>> {
-        self.trace.take().map_err(|e| Error(e.to_string()))
+        Ok(self.trace.take()?)
     }
     fn lost(&mut self) -> u64 {
         let all = self.trace.lost();

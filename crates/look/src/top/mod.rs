@@ -27,7 +27,6 @@ mod roster;
 mod tests;
 
 use crate::look::Look;
-use crate::require;
 use disks::Groups;
 use domstats::Libvirt;
 use files::{Files, Kept};
@@ -49,7 +48,7 @@ pub struct Sampler<'a> {
     roster: Roster,
     flows: Option<Box<dyn FlowSource>>,
     /// Why there is no tracing.
-    untraced: Option<String>,
+    untraced: Option<flows::Error>,
     groups: Groups,
     libvirt: Libvirt,
     hardware: Hardware,
@@ -71,7 +70,7 @@ struct Hardware {
 impl<'a> Sampler<'a> {
     /// A sampler of a machine. `here` says that the node is this very machine, so that files of
     /// `/proc` may stay open. `flows` is the tracing, or why there is none and what would help.
-    pub fn new(node: &'a dyn Questions, here: bool, flows: Result<Box<dyn FlowSource>, String>) -> Self {
+    pub fn new(node: &'a dyn Questions, here: bool, flows: flows::Result<Box<dyn FlowSource>>) -> Self {
         let (flows, untraced) = match flows {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
@@ -167,7 +166,7 @@ impl<'a> Sampler<'a> {
         match self.flows.as_mut()?.take() {
             Ok(flows) => Some(flows),
             Err(e) => {
-                self.untraced = Some(e.to_string());
+                self.untraced = Some(e);
                 self.flows = None;
                 None
             }
@@ -186,7 +185,7 @@ impl<'a> Sampler<'a> {
 
     fn notes(&self, reading: &mut Reading) {
         if self.flows.is_none() {
-            let why = self.untraced.as_deref().unwrap_or("not asked for");
+            let why = self.untraced.as_ref().map_or_else(|| "not asked for".to_owned(), ToString::to_string);
             reading.notes.push(format!("no eBPF, so no latency percentiles by guest and no other processes: {why}"));
         }
         if reading.disks.is_empty() {
@@ -195,13 +194,11 @@ impl<'a> Sampler<'a> {
         if reading.guests.is_empty() {
             reading.notes.push("no running guest is visible to this user".into());
         }
-        if let Some(why) = self.libvirt.refused.as_ref().filter(|why| !why.starts_with("no program")) {
+        if let Some(why) = &self.libvirt.refused {
             reading.notes.push(format!("libvirt cannot be queried: {why}"));
         }
         let unread = &self.roster.unread;
-        let told = |u: &vmio_model::facts::Unread| {
-            format!("could not read {}: {}; {}", u.what, u.why, require::mend_for(self.node, &u.mend))
-        };
+        let told = |u: &vmio_model::facts::Unread| format!("could not read {}: {}; {}", u.what, u.why, u.mend);
         reading.notes.extend(unread.iter().map(told));
     }
 }

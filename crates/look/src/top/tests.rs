@@ -19,7 +19,7 @@ struct Script(VecDeque<Vec<Flow>>);
 
 impl FlowSource for Script {
     fn take(&mut self) -> Result<Vec<Flow>> {
-        self.0.pop_front().ok_or_else(|| Error("the script has ended".into()))
+        self.0.pop_front().ok_or_else(|| Error::Other("the script has ended".into()))
     }
     fn about(&self) -> String {
         "by a script".into()
@@ -45,12 +45,12 @@ fn flow(pid: u32, comm: &str, requests: u64) -> Flow {
     }
 }
 
-fn scripted(ticks: Vec<Vec<Flow>>) -> std::result::Result<Box<dyn FlowSource>, String> {
+fn scripted(ticks: Vec<Vec<Flow>>) -> Result<Box<dyn FlowSource>> {
     Ok(Box::new(Script(ticks.into())))
 }
 
-fn untraced() -> std::result::Result<Box<dyn FlowSource>, String> {
-    Err("no rights; run as root".into())
+fn untraced() -> Result<Box<dyn FlowSource>> {
+    Err(Error::Other("no rights; run as root".into()))
 }
 
 const TAP: &str =

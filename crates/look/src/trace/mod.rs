@@ -18,7 +18,7 @@ use vmio_model::top::{Flow, Latency};
 use vmio_node::Reader;
 use vmio_node::linux::process::{self, Status};
 
-use crate::require::{Check, Requirement, unmet};
+use crate::require::{Check, Missing, Requirement, unmet};
 
 mod read;
 
@@ -38,7 +38,11 @@ pub const REQUIREMENTS: &[Requirement] = &[
         name: "kernel types",
         why: "they are needed to adapt eBPF programs to the running kernel",
         mend: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
-        check: |n| n.stat(Path::new(BTF)).map_err(|e| e.to_string())?.map(drop).ok_or(format!("{BTF} is missing")),
+        check: |n| match n.stat(Path::new(BTF)) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Missing::Unlike(format!("{BTF} is missing"))),
+            Err(e) => Err(Missing::Unreadable(e.to_string())),
+        },
     },
     Requirement {
         name: "block tracepoints",
@@ -97,8 +101,8 @@ struct Tracepoints {
 }
 
 impl Tracepoints {
-    fn of(reader: &dyn Reader) -> std::result::Result<Self, String> {
-        let types = reader.read(Path::new(BTF)).map_err(|e| e.to_string())?;
+    fn of(reader: &dyn Reader) -> std::result::Result<Self, Missing> {
+        let types = reader.read(Path::new(BTF)).map_err(|e| Missing::Unreadable(e.to_string()))?;
         let has = |name: &str| contains(&types, format!("\0btf_trace_{name}\0").as_bytes());
         Ok(Self {
             issue: has("block_rq_issue"),
@@ -109,7 +113,7 @@ impl Tracepoints {
         })
     }
 
-    fn complete(self) -> std::result::Result<(), String> {
+    fn complete(self) -> std::result::Result<(), Missing> {
         let missing = if !self.issue {
             "block_rq_issue"
         } else if !self.complete {
@@ -119,7 +123,7 @@ impl Tracepoints {
         } else {
             return Ok(());
         };
-        Err(format!("the kernel has no tracepoint {missing}"))
+        Err(Missing::Unlike(format!("the kernel has no tracepoint {missing}")))
     }
 
     /// Whether a program of the object is of use with them.
@@ -147,21 +151,24 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 }
 
 /// CAP_SYS_ADMIN, or CAP_PERFMON and CAP_BPF (capabilities(7)), in the effective set of proc(5).
-fn capable(reader: &dyn Reader) -> std::result::Result<(), String> {
+fn capable(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let status = Status::of(reader, "self").map_err(|e| e.to_string())?;
-    let set = status.capabilities().ok_or("cannot tell the capabilities from /proc/self/status")?;
+    let status = Status::of(reader, "self").map_err(|e| Missing::Unreadable(e.to_string()))?;
+    let unknown = || Missing::Unreadable("cannot tell the capabilities from /proc/self/status".to_owned());
+    let set = status.capabilities().ok_or_else(unknown)?;
     if set & SYS_ADMIN != 0 || set & PERFMON_AND_BPF == PERFMON_AND_BPF {
         return Ok(());
     }
-    Err(format!("neither CAP_SYS_ADMIN nor CAP_BPF and CAP_PERFMON (CapEff {set:#x})"))
+    Err(Missing::Unlike(format!("neither CAP_SYS_ADMIN nor CAP_BPF and CAP_PERFMON (CapEff {set:#x})")))
 }
 
 /// kernel_lockdown(7): the word in brackets is in force. No file, no lockdown.
-fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), String> {
+fn not_locked_down(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     match reader.read_text(Path::new(LOCKDOWN)) {
-        Ok(text) if text.contains("[confidentiality]") => Err(format!("{LOCKDOWN} says confidentiality")),
+        Ok(text) if text.contains("[confidentiality]") => {
+            Err(Missing::Unlike(format!("{LOCKDOWN} says confidentiality")))
+        }
         _ => Ok(()),
     }
 }

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sure::{Found, Sides, beyond, decide, figure, noise, sure};
+use super::sure::{Found, Sides, Undecided, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
 use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, scores, series};
@@ -168,17 +168,17 @@ struct Trial<'a> {
     /// The logarithm of [`Judged::noise_ratio`].
     noise: Option<f64>,
     /// Why it cannot be judged at all, if so.
-    outcome: Result<(), String>,
+    outcome: Result<(), Undecided>,
 }
 
 impl Trial<'_> {
     fn judged(self, emulated: bool, together: usize) -> Judged {
         let (verdict, reason) = match (&self.outcome, &self.ratio, &self.found) {
-            (Err(why), ..) => (Verdict::NotDecidable, why.clone()),
+            (Err(why), ..) => (Verdict::NotDecidable, why.to_string()),
             (Ok(()), Some(ratio), Some(found)) => {
                 let sure = sure(self.effect, ratio, found.sides, emulated, self.corrected, self.noise, together);
                 sure.map_or_else(
-                    |why| (Verdict::NotDecidable, why),
+                    |why| (Verdict::NotDecidable, why.to_string()),
                     |()| decide(self.effect, ratio, found.sides, emulated),
                 )
             }
@@ -205,30 +205,27 @@ fn try_one<'a>(effect: &'a Effect, run: &Run, summary: &Summary) -> Trial<'a> {
     trial
 }
 
-fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), String> {
+fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Undecided> {
     let effect = trial.effect;
     let found = trial.found.insert(find(effect, summary)?);
     let of = |s: &Sample| figure(effect.measure, s);
     let all: Vec<_> =
         pairs(&run.samples, &found.denominator, &found.numerator, of).into_iter().map(|(_, p)| p).collect();
-    let ratio = paired_ratio(&all)
-        .ok_or("no round has a figure of both cells, or the disk's counters are not visible here".to_owned())?;
+    let ratio = paired_ratio(&all).ok_or(Undecided::NoPair)?;
     trial.ratio = Some(ratio);
     let rule = &summary.convergence;
-    if ratio.pairs < rule.min_pairs || ratio.boots < rule.min_boots {
-        return Err(format!(
-            "{} pairs from {} boots, at least {} from {} are wanted",
-            ratio.pairs, ratio.boots, rule.min_pairs, rule.min_boots
-        ));
+    let least = (rule.min_pairs, rule.min_boots);
+    if ratio.pairs < least.0 || ratio.boots < least.1 {
+        return Err(Undecided::TooFew { pairs: ratio.pairs, boots: ratio.boots, least });
     }
     for cell in [&found.numerator, &found.denominator] {
         let cached = summary.cell(&cell.key()).is_some_and(|c| c.marks.get(&Mark::Cached) == Some(&c.samples));
         if cached {
-            return Err(format!("{} never reached the disk: a cache was measured", cell.key()));
+            return Err(Undecided::Cached(cell.key()));
         }
     }
     if run.environment.cap_ratio.is_some() {
-        return Err("bandwidth was capped on both sides (--gentle), so the caps would be compared".to_owned());
+        return Err(Undecided::Capped);
     }
     // What is asked of it is the direction: on the wrong side it is not there at all.
     let bound = beyond(effect, &ratio, found.sides, summary.emulated);
@@ -238,24 +235,22 @@ fn fill(trial: &mut Trial<'_>, run: &Run, summary: &Summary) -> Result<(), Strin
     Ok(())
 }
 
-fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
+fn find(effect: &Effect, summary: &Summary) -> Result<Found, Undecided> {
     let cell = |wanted: &Pattern, workload: &str| {
         let cells = summary.cells.iter().map(|c| &c.cell);
-        wanted.find(workload, cells).cloned().ok_or_else(|| missing(summary, wanted, workload))
+        wanted.find(workload, cells).cloned().ok_or_else(|| Undecided::NotRun(missing(summary, wanted, workload)))
     };
     let numerator = cell(&effect.numerator, &effect.workload)?;
     let Some(wanted) = &effect.denominator else {
         let Some(explained) = summary.explained.iter().find(|e| e.cell == numerator) else {
-            return Err(format!(
-                "the requests of {} reached the disk no smaller than native ones, so no control cell ran",
-                numerator.key()
-            ));
+            return Err(Undecided::NoControl(numerator.key()));
         };
         let control = |asked: &crate::summary::explain::Asked| {
             let measured = summary.cell(&asked.key).map(|c| c.cell.clone());
             measured.ok_or_else(|| {
                 let skipped = summary.skipped.iter().find(|s| s.cell.key() == asked.key);
-                skipped.map_or_else(|| format!("{} was not measured", asked.key), |s| s.reason.clone())
+                let not_measured = || Undecided::NotMeasured(asked.key.clone());
+                skipped.map_or_else(not_measured, |s| Undecided::NotRun(s.reason.clone()))
             })
         };
         let (numerator, denominator) = (control(&explained.size)?, control(&explained.reference)?);
@@ -266,7 +261,7 @@ fn find(effect: &Effect, summary: &Summary) -> Result<Found, String> {
         (true, true) => Sides::NativeToNative,
         (false, false) => Sides::GuestToGuest,
         (false, true) => Sides::GuestToNative,
-        (true, false) => return Err("the test of this effect is upside down: native over guest".to_owned()),
+        (true, false) => return Err(Undecided::UpsideDown),
     };
     Ok(Found { numerator, denominator, sides })
 }

@@ -9,6 +9,9 @@ use crate::cell::{Actor, Aio, Attachment, Cache, Cell, Settings, Subject};
 pub(super) const PLACE: &str =
     "a cell is on a `target`, or over a `network` to a `peer`, and has what belongs to that alone";
 
+/// Which of the two a row must have.
+pub(super) const EITHER: &str = "give either `cell` or `not_run`";
+
 /// A cell by what matters to a paper: on a disk (`target`) or over a path (`network`). Settings that the paper does not name
 /// are those that a study measures first: native AIO, no I/O thread, one queue. The cache mode is the one that is named,
 /// `none` where none is, and no other; so are the settings of a path.

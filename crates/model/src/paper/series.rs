@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::pattern::{PLACE, Pattern};
-use super::{Paper, tables};
+use super::pattern::{EITHER, PLACE, Pattern};
+use super::{Paper, PaperError, tables};
 use crate::figure::RUN;
 use crate::summary::{CellRow, Summary};
 
@@ -85,24 +85,26 @@ pub struct OnEnd {
 
 impl Series {
     /// Whether it is whole; the error says what is wrong.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let name = |row: &PrintedSeries| format!("series {}, row {}", self.word, row.word);
+    pub(super) fn check(&self) -> Result<(), PaperError> {
         if self.mb_bytes <= 0.0 || self.figures.is_empty() {
-            return Err(format!("series {}: mb_bytes is above 0, and figures has one", self.word));
+            let rule = "mb_bytes is above 0, and figures has one";
+            return Err(PaperError::entry(format!("series {}", self.word), rule));
         }
         let printed =
             |mb_s: &[f64]| matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high);
         for row in &self.rows {
+            let name = format!("series {}, row {}", self.word, row.word);
             if row.cell.is_some() == row.not_run.is_some() {
-                return Err(format!("{}: give either `cell` or `not_run`", name(row)));
+                return Err(PaperError::entry(name, EITHER));
             }
             if row.cell.as_ref().is_some_and(|cell| !cell.is_whole()) {
-                return Err(format!("{}: {PLACE}", name(row)));
+                return Err(PaperError::entry(name, PLACE));
             }
             let whole = row.mb_s.len() == self.figures.len() && self.figures.iter().all(|f| row.mb_s.contains_key(f));
             if !whole || !row.mb_s.values().all(|of| printed(of)) {
                 let wanted = self.figures.join(", ");
-                return Err(format!("{}: {wanted}: each one rate above 0, or the lowest and the highest", name(row)));
+                let rule = format!("{wanted}: each one rate above 0, or the lowest and the highest");
+                return Err(PaperError::entry(name, rule));
             }
         }
         Ok(())
@@ -195,7 +197,7 @@ rows = [
 
     #[test]
     fn what_is_not_whole_is_refused() {
-        let refused = |from: &str, to: &str| Paper::parse(&PAPER.replace(from, to)).unwrap_err();
+        let refused = |from: &str, to: &str| Paper::parse(&PAPER.replace(from, to)).unwrap_err().to_string();
         assert!(refused("[7, 84]", "[84, 7]").contains("the lowest and the highest"));
         assert!(refused("{ buffered = [9] }", "{ cached = [9] }").contains("row guest: buffered"));
         assert!(refused(", not_run = \"it is far\"", "").contains("either `cell` or `not_run`"));

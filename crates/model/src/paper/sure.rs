@@ -19,6 +19,42 @@ pub(super) enum Sides {
     NativeToNative,
 }
 
+/// Why an effect is not decided.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Undecided {
+    /// What it compares was not measured, by what the run says of that.
+    #[error("{0}")]
+    NotRun(String),
+    #[error("{0} was not measured")]
+    NotMeasured(String),
+    #[error("the requests of {0} reached the disk no smaller than native ones, so no control cell ran")]
+    NoControl(String),
+    #[error("the test of this effect is upside down: native over guest")]
+    UpsideDown,
+    #[error("no round has a figure of both cells, or the disk's counters are not visible here")]
+    NoPair,
+    #[error("{pairs} pairs from {boots} boots, at least {} from {} are wanted", least.0, least.1)]
+    TooFew { pairs: u32, boots: u32, least: (u32, u32) },
+    #[error("{0} never reached the disk: a cache was measured")]
+    Cached(String),
+    #[error("bandwidth was capped on both sides (--gentle), so the caps would be compared")]
+    Capped,
+    #[error("the interval has {bound} in it")]
+    BoundWithin { bound: f64 },
+    #[error(
+        "the interval alone leaves {far} out; among the {together} effects judged together that may be chance \
+         (Holm{})", p.map_or_else(String::new, |p| format!(", p = {p:.2}"))
+    )]
+    Chance { far: f64, together: usize, p: Option<f64> },
+    #[error("the run's own noise is not known: no native cell has two rounds")]
+    NoNoise,
+    #[error(
+        "a factor of {factor:.2} from {far} is below this run's own noise: two native cells that are alike may be a \
+         factor of {noise:.2} apart"
+    )]
+    Noise { factor: f64, far: f64, noise: f64 },
+}
+
 /// The cells that an effect is judged by.
 pub(super) struct Found {
     pub numerator: Cell,
@@ -79,10 +115,10 @@ pub(super) fn sure(
     corrected: Option<f64>,
     noise: Option<f64>,
     together: usize,
-) -> Result<(), String> {
+) -> Result<(), Undecided> {
     let bound = effect.bound;
     if !ratio.surely_above(bound) && !ratio.surely_below(bound) {
-        return Err(format!("the interval has {bound} in it"));
+        return Err(Undecided::BoundWithin { bound });
     }
     // Where emulation may hide a difference, that is said first.
     if !shows(effect, ratio, sides, emulated) {
@@ -90,33 +126,19 @@ pub(super) fn sure(
     }
     let far = beyond(effect, ratio, sides, emulated);
     if corrected.is_none_or(|p| p >= LEVEL) {
-        let p = corrected.map_or_else(String::new, |p| format!(", p = {p:.2}"));
-        return Err(format!(
-            "the interval alone leaves {far} out; among the {together} effects judged together that may be chance \
-             (Holm{p})"
-        ));
+        return Err(Undecided::Chance { far, together, p: corrected });
     }
-    let Some(noise) = noise else {
-        return Err("the run's own noise is not known: no native cell has two rounds".to_owned());
-    };
+    let noise = noise.ok_or(Undecided::NoNoise)?;
     match (ratio.value / far).ln().abs() {
-        distance if distance <= noise => Err(format!(
-            "a factor of {:.2} from {far} is below this run's own noise: two native cells that are alike may be a \
-             factor of {:.2} apart",
-            distance.exp(),
-            noise.exp()
-        )),
+        distance if distance <= noise => Err(Undecided::Noise { factor: distance.exp(), far, noise: noise.exp() }),
         _ => Ok(()),
     }
 }
 
-/// The verdict of an interval.
+/// The verdict of an interval that lies on one side of the bound.
 pub(super) fn decide(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> (Verdict, String) {
     let bound = effect.bound;
     let above = ratio.surely_above(bound);
-    if !above && !ratio.surely_below(bound) {
-        return (Verdict::NotDecidable, format!("the interval has {bound} in it"));
-    }
     let verdict = if above == (effect.relation == Relation::AtLeast) { Verdict::Holds } else { Verdict::Fails };
     let side = format!("the interval lies wholly {} {bound}", if above { "above" } else { "below" });
     if !emulated {

@@ -298,7 +298,7 @@ fn tables_keep_the_papers_rows_and_say_why_one_has_no_figure() {
 
 #[test]
 fn a_damaged_paper_is_refused_with_the_place() {
-    let refused = |from: &str, to: &str| Paper::parse(&PAPER.replacen(from, to, 1)).unwrap_err();
+    let refused = |from: &str, to: &str| Paper::parse(&PAPER.replacen(from, to, 1)).unwrap_err().to_string();
     assert!(
         refused("not_run = ", "# not_run = ").contains("row write Xen Local file SCSI/pre-alloc file: give either")
     );

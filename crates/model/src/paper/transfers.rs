@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Paper;
 use super::pattern::{PLACE, Pattern};
+use super::{Paper, PaperError};
 use crate::cell::Cell;
 use crate::figure::ACTOR;
 use crate::result::BANDWIDTH;
@@ -98,20 +98,20 @@ pub struct Sent {
 
 impl Transfers {
     /// Whether it is whole; the error says what is wrong.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let name = format!("transfers {}", self.word);
+    pub(super) fn check(&self) -> Result<(), PaperError> {
+        let refused = |rule| Err(PaperError::entry(format!("transfers {}", self.word), rule));
         if self.at_once && self.host.is_none() {
-            return Err(format!("{name}: what is at once has a host"));
+            return refused("what is at once has a host");
         }
         if !self.guest.is_whole() || !self.host.as_ref().is_none_or(Pattern::is_whole) {
-            return Err(format!("{name}: {}", PLACE));
+            return refused(PLACE);
         }
         let printed =
             |mb_s: &[f64]| matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high);
         match self.rows.iter().all(|row| printed(&row.host_mb_s) && printed(&row.guest_mb_s)) {
             true if self.citation.is_none() == self.rows.is_empty() => Ok(()),
-            true => Err(format!("{name}: rows are cited, and what is cited has rows")),
-            false => Err(format!("{name}: a rate is one figure above 0, or the lowest and the highest")),
+            true => refused("rows are cited, and what is cited has rows"),
+            false => refused("a rate is one figure above 0, or the lowest and the highest"),
         }
     }
 
@@ -295,7 +295,7 @@ rows = [{ host = [1], guest = [0], host_mb_s = [9], guest_mb_s = [8] }]
 
     #[test]
     fn what_is_not_whole_is_refused() {
-        let refused = |from: &str, to: &str| Paper::parse(&PAPER.replace(from, to)).unwrap_err();
+        let refused = |from: &str, to: &str| Paper::parse(&PAPER.replace(from, to)).unwrap_err().to_string();
         assert!(refused("guest_mb_s = [1, 5]", "guest_mb_s = [5, 1]").contains("the lowest and the highest"));
         assert!(refused("[7.5]", "[]").contains("one figure above 0"));
         assert!(refused("citation = \"figure 1\"\n", "").contains("rows are cited"));

@@ -65,12 +65,22 @@ impl Part {
     }
 }
 
+/// Why a text is no pattern; said after it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum GlobError {
+    #[error("has a `[` without its `]` (a plain `[` is written `[[]`)")]
+    Open,
+    #[error("has the range `{0}-{1}`, which runs backwards")]
+    Backwards(char, char),
+}
+
 impl Glob {
     /// Reads a pattern.
     ///
     /// # Errors
-    /// A `[` without its `]`, or a range that runs backwards, in words.
-    pub fn new(text: &str) -> Result<Glob, String> {
+    /// A `[` without its `]`, or a range that runs backwards.
+    pub fn new(text: &str) -> Result<Glob, GlobError> {
         let chars: Vec<char> = text.chars().collect();
         let mut parts = Vec::new();
         let mut at = 0;
@@ -204,18 +214,18 @@ fn name_on_path(came: &Came, end: At) -> String {
 }
 
 /// The set whose first character is at `from`, and where its `]` is.
-fn set(chars: &[char], from: usize) -> Result<(Part, usize), String> {
+fn set(chars: &[char], from: usize) -> Result<(Part, usize), GlobError> {
     let not = matches!(chars.get(from), Some('!' | '^'));
     let first = from + usize::from(not);
     let mut ranges = Vec::new();
     let mut at = first;
     loop {
         match (chars.get(at), chars.get(at + 1), chars.get(at + 2)) {
-            (None, _, _) => return Err("has a `[` without its `]` (a plain `[` is written `[[]`)".to_owned()),
+            (None, _, _) => return Err(GlobError::Open),
             (Some(']'), _, _) if at > first => return Ok((Part::Set { not, ranges }, at)),
             (Some(a), Some('-'), Some(b)) if *b != ']' => {
                 if a > b {
-                    return Err(format!("has the range `{a}-{b}`, which runs backwards"));
+                    return Err(GlobError::Backwards(*a, *b));
                 }
                 ranges.push((*a, *b));
                 at += 3;
@@ -260,8 +270,8 @@ mod tests {
         ] {
             assert_eq!(glob(pattern).matches(name), yes, "{pattern} {name}");
         }
-        assert!(Glob::new("tap[0-").unwrap_err().contains("without its"));
-        assert!(Glob::new("tap[9-0]").unwrap_err().contains("backwards"));
+        assert_eq!(Glob::new("tap[0-"), Err(GlobError::Open));
+        assert_eq!(Glob::new("tap[9-0]"), Err(GlobError::Backwards('9', '0')));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::glob::Glob;
+use super::glob::{Glob, GlobError};
 
 /// What an interface is known by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,22 +54,42 @@ pub struct Matcher {
     uuids: Option<Glob>,
 }
 
+/// Why a text is no name or pattern of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NameError {
+    #[error("must not be empty")]
+    Empty,
+    #[error("is longer than 256 characters")]
+    TooLong,
+    #[error("has a control character in it")]
+    Control,
+    #[error("`{text}` {why}")]
+    Pattern { text: String, why: GlobError },
+    #[error("`{0}` is no interface name: it has 1 to 15 bytes")]
+    InterfaceLength(String),
+    #[error("`{0}` is no interface name: it has no `/`, `:` or space")]
+    InterfaceCharacter(String),
+    #[error("`{0}` is no MAC address; write it as 52:54:00:12:34:56, or with * for a part")]
+    Mac(String),
+}
+
 impl Matcher {
     /// Reads a name or pattern of a kind.
     ///
     /// # Errors
-    /// In words: an empty or overlong text, a character that cannot be in such a name, a bad pattern.
-    pub fn new(kind: Kind, text: &str) -> Result<Matcher, String> {
+    /// An empty or overlong text, a character that cannot be in such a name, a bad pattern.
+    pub fn new(kind: Kind, text: &str) -> Result<Matcher, NameError> {
         if text.is_empty() {
-            return Err("must not be empty".to_owned());
+            return Err(NameError::Empty);
         }
         if text.chars().count() > 256 {
-            return Err("is longer than 256 characters".to_owned());
+            return Err(NameError::TooLong);
         }
         if text.chars().any(char::is_control) {
-            return Err("has a control character in it".to_owned());
+            return Err(NameError::Control);
         }
-        let glob = Glob::new(&kind.plain(text)).map_err(|why| format!("`{text}` {why}"))?;
+        let glob = Glob::new(&kind.plain(text)).map_err(|why| NameError::Pattern { text: text.to_owned(), why })?;
         match kind {
             Kind::Mac => mac(text, glob.is_literal())?,
             Kind::Name if glob.is_literal() => interface_name(text)?,
@@ -159,18 +179,21 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// The kernel's rule (`dev_valid_name` in net/core/dev.c): 1 to 15 bytes, no `/`, `:` or space.
-pub fn interface_name(text: &str) -> Result<(), String> {
+///
+/// # Errors
+/// [`NameError::InterfaceLength`] or [`NameError::InterfaceCharacter`].
+pub fn interface_name(text: &str) -> Result<(), NameError> {
     if text.is_empty() || text.len() > 15 {
-        return Err(format!("`{text}` is no interface name: it has 1 to 15 bytes"));
+        return Err(NameError::InterfaceLength(text.to_owned()));
     }
     if text == "." || text == ".." || text.chars().any(|c| c == '/' || c == ':' || c.is_whitespace() || c.is_control())
     {
-        return Err(format!("`{text}` is no interface name: it has no `/`, `:` or space"));
+        return Err(NameError::InterfaceCharacter(text.to_owned()));
     }
     Ok(())
 }
 
-fn mac(text: &str, exact: bool) -> Result<(), String> {
+fn mac(text: &str, exact: bool) -> Result<(), NameError> {
     let pair = |p: &str| p.len() == 2 && p.chars().all(|c| c.is_ascii_hexdigit());
     let good = if exact {
         text.split(':').count() == 6 && text.split(':').all(pair)
@@ -179,7 +202,7 @@ fn mac(text: &str, exact: bool) -> Result<(), String> {
     };
     match good {
         true => Ok(()),
-        false => Err(format!("`{text}` is no MAC address; write it as 52:54:00:12:34:56, or with * for a part")),
+        false => Err(NameError::Mac(text.to_owned())),
     }
 }
 

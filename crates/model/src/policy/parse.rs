@@ -230,7 +230,7 @@ impl<'a> File<'a, '_> {
 
     fn uplink(&mut self, name: &str, s: &Section<'_, '_>) {
         if let Err(why) = interface_name(name) {
-            self.reader.problem(&s.span, &s.path, why);
+            self.reader.problem(&s.span, &s.path, why.to_string());
         }
         self.reader.known_keys(s, &["capacity", "framing"]);
         let capacity = self.optional(s, "capacity", |reader, value, path| {
@@ -423,7 +423,7 @@ fn matcher(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) ->
                 reader.problem(&name.span(), &path, what);
                 return None;
             }
-            Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why)).ok()
+            Matcher::new(*kind, &text).map_err(|why| reader.problem(&name.span(), &path, why.to_string())).ok()
         }
         [] if unknown => None,
         [] => {

@@ -38,6 +38,19 @@ pub struct WorkloadTraits {
     pub group: Option<String>,
 }
 
+/// Why a workload cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unjudged {
+    #[error("{workload}: two figures are called {figure}")]
+    Twice { workload: String, figure: String },
+    #[error("{workload}: {figure} has the label {ACTOR}, by which actors are told apart")]
+    LabelOfActors { workload: String, figure: String },
+    /// The figure that judges it cannot.
+    #[error("{workload} is judged by {figure}, which {wrong}")]
+    Judge { workload: String, figure: String, wrong: &'static str },
+}
+
 impl WorkloadTraits {
     /// The figure that it is judged by.
     pub fn judge(&self) -> Option<&Figure> {
@@ -58,25 +71,23 @@ impl WorkloadTraits {
     /// is a number or a distribution that is compared as a ratio and has no labels.
     ///
     /// # Errors
-    /// What is wrong, in words.
-    pub fn check(&self) -> Result<(), String> {
-        let mut names = BTreeSet::new();
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unjudged> {
+        let (workload, mut names) = (self.name.clone(), BTreeSet::new());
         if let Some(twice) = self.figures.iter().find(|f| !names.insert(&f.name)) {
-            return Err(format!("{}: two figures are called {}", self.name, twice.name));
+            return Err(Unjudged::Twice { workload, figure: twice.name.clone() });
         }
         if let Some(taken) = self.figures.iter().find(|f| f.labels.iter().any(|label| label == ACTOR)) {
-            return Err(format!("{}: {} has the label {ACTOR}, by which actors are told apart", self.name, taken.name));
+            return Err(Unjudged::LabelOfActors { workload, figure: taken.name.clone() });
         }
-        let Some(judge) = self.judge() else {
-            return Err(format!("{} is judged by {}, which it does not measure", self.name, self.judged_by));
+        let wrong = match self.judge() {
+            None => "it does not measure",
+            Some(judge) if judge.compared != Compared::Ratio => "is not compared as a ratio",
+            Some(judge) if judge.form == Form::Series => "comes as a series",
+            Some(judge) if !judge.labels.is_empty() => "has labels",
+            Some(_) => return Ok(()),
         };
-        let wrong = match () {
-            () if judge.compared != Compared::Ratio => "is not compared as a ratio",
-            () if judge.form == Form::Series => "comes as a series",
-            () if !judge.labels.is_empty() => "has labels",
-            () => return Ok(()),
-        };
-        Err(format!("{} is judged by {}, which {wrong}", self.name, judge.name))
+        Err(Unjudged::Judge { workload, figure: self.judged_by.clone(), wrong })
     }
 }
 
@@ -143,7 +154,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn judged_by(figure: Figure) -> Result<(), String> {
+    fn judged_by(figure: Figure) -> Result<(), Unjudged> {
         let judged_by = figure.name.clone();
         WorkloadTraits { name: "x".into(), figures: vec![figure], judged_by, disk: None, group: None }.check()
     }
@@ -152,7 +163,7 @@ mod tests {
     fn only_what_can_be_judged_passes() {
         assert_eq!(judged_by(Figure::rate("bandwidth", Unit::BitsPerSecond)), Ok(()));
         assert_eq!(judged_by(Figure::times("latency")), Ok(()));
-        let said = |figure: Figure| judged_by(figure).unwrap_err();
+        let said = |figure: Figure| judged_by(figure).unwrap_err().to_string();
         assert!(said(Figure::loss("loss")).contains("loss, which is not compared as a ratio"));
         assert!(said(Figure::amount("sent", Unit::Bytes)).contains("not compared as a ratio"));
         assert!(said(Figure::rate("sent", Unit::Packets).by(&["way"])).contains("has labels"));
@@ -162,6 +173,7 @@ mod tests {
             WorkloadTraits { name: "x".into(), figures, judged_by: judged_by.into(), disk: None, group: None }
                 .check()
                 .unwrap_err()
+                .to_string()
         };
         assert_eq!(of(vec![rate.clone()], "loss"), "x is judged by loss, which it does not measure");
         assert!(of(vec![rate.clone(), rate.clone()], "bandwidth").contains("two figures are called bandwidth"));

@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Study;
 use crate::cell::Cell;
+use crate::read_at::{LOGICAL_BLOCK_BYTES, ReadAt};
 use crate::result::Sample;
 
 /// Of which workloads guests get control cells (`[control]`).
@@ -80,8 +81,12 @@ const MOST_DEPTH: u64 = 1024;
 /// What a target's native side can do, by its name: `logical_block_bytes` of
 /// [`crate::run::Run::effective`].
 pub fn logical_blocks(effective: &BTreeMap<String, BTreeMap<String, String>>) -> BTreeMap<String, u64> {
-    let block = |settings: &BTreeMap<String, String>| settings.get("logical_block_bytes")?.parse().ok();
-    effective.iter().filter_map(|(at, s)| Some((at.strip_suffix("/native")?.to_owned(), block(s)?))).collect()
+    let block = |settings: &BTreeMap<String, String>| settings.get(LOGICAL_BLOCK_BYTES)?.parse().ok();
+    let targets = effective.iter().filter_map(|(key, settings)| match ReadAt::of(key) {
+        ReadAt::Target(target) => Some((target, block(settings)?)),
+        _ => None,
+    });
+    targets.collect()
 }
 
 /// The control cells that the samples of each group's first round call for, in the study's order of cells. `blocks`

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocate::dba::Measures;
 use crate::control::Allocator;
-use crate::policy::{Links, Policy};
+use crate::policy::{Links, Policy, PolicyError};
 
 /// A policy, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,18 +33,40 @@ pub struct Plugged {
     pub uplink_bps: u64,
 }
 
+/// What is wrong with a policy of a study.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum GuardError {
+    #[error("it has classes for {classes} actors, and the cell has {actors}")]
+    Actors { classes: usize, actors: usize },
+    #[error("the actors' links have different rates")]
+    Rates,
+    #[error("`{word}` is not among the options that a study may set: {}", OPTIONS.map(|(name, _)| name).join(", "))]
+    UnknownOption { word: String },
+    #[error("`{0}` lacks its value")]
+    NoValue(String),
+    #[error("a share lacks its `{{`, as in {{30%}}")]
+    NoBrace,
+    #[error("`{{{0}%}}` is no share: write it as {{30%}}")]
+    NoShare(String),
+    #[error("{{{0}%}} is out of range: 0 to 1000")]
+    OutOfRange(String),
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+}
+
 impl GuardPolicy {
     /// The whole policy for these actors, in their order.
     ///
     /// # Errors
-    /// In words, what does not fit, or what the policy's reader refuses.
-    pub fn whole(&self, actors: &[Plugged]) -> Result<String, String> {
+    /// What does not fit, or what the policy's reader refuses.
+    pub fn whole(&self, actors: &[Plugged]) -> Result<String, GuardError> {
         if actors.len() != self.classes.len() {
-            return Err(format!("it has classes for {} actors, and the cell has {}", self.classes.len(), actors.len()));
+            return Err(GuardError::Actors { classes: self.classes.len(), actors: actors.len() });
         }
         let rate = actors.first().map_or(0, |actor| actor.uplink_bps);
         if actors.iter().any(|actor| actor.uplink_bps != rate) {
-            return Err("the actors' links have different rates".into());
+            return Err(GuardError::Rates);
         }
         let mut text = shares(&self.policy, rate)?;
         let mut uplinks: Vec<&str> = Vec::new();
@@ -59,10 +81,8 @@ impl GuardPolicy {
                 "\n[[interface]]\nmatch = {{ name = \"{interface}\" }}\nclass = \"{class}\"\nuplink = \"{uplink}\"\n"
             );
         }
-        match Policy::read(&[("policy", &text)], &Links::default()) {
-            Ok(_) => Ok(text),
-            Err(refused) => Err(refused.to_string()),
-        }
+        Policy::read(&[("policy", &text)], &Links::default())?;
+        Ok(text)
     }
 
     /// Who sets the limits, and how often, in picoseconds; `None` of one that [`GuardPolicy::check`] refuses.
@@ -81,19 +101,18 @@ impl GuardPolicy {
         (0..self.classes.len()).map(plugged).collect()
     }
 
-    /// What is wrong with it, whatever cell it is put around.
+    /// Whether it is sound, whatever cell it is put around.
     ///
     /// # Errors
-    /// In words.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), GuardError> {
         let mut words = self.options.iter();
         while let Some(word) = words.next() {
             let Some((_, more)) = OPTIONS.iter().find(|(name, _)| name == word) else {
-                let known: Vec<&str> = OPTIONS.iter().map(|(name, _)| *name).collect();
-                return Err(format!("`{word}` is not among the options that a study may set: {}", known.join(", ")));
+                return Err(GuardError::UnknownOption { word: word.clone() });
             };
             if *more && words.next().is_none_or(|value| value.starts_with('-')) {
-                return Err(format!("`{word}` lacks its value"));
+                return Err(GuardError::NoValue(word.clone()));
             }
         }
         self.whole(&self.anybody()).map(|_| ())
@@ -101,15 +120,15 @@ impl GuardPolicy {
 }
 
 /// Puts the part of a rate for each `{30%}`.
-fn shares(text: &str, rate: u64) -> Result<String, String> {
+fn shares(text: &str, rate: u64) -> Result<String, GuardError> {
     let (mut out, mut rest) = (String::new(), text);
     // A table of TOML has braces, too: only what ends with `%}` is a share.
     while let Some(end) = rest.find("%}") {
-        let begin = rest[..end].rfind('{').ok_or("a share lacks its `{`, as in {30%}")?;
+        let begin = rest[..end].rfind('{').ok_or(GuardError::NoBrace)?;
         let number = &rest[begin + 1..end];
-        let share: f64 = number.parse().map_err(|_| format!("`{{{number}%}}` is no share: write it as {{30%}}"))?;
+        let share: f64 = number.parse().map_err(|_| GuardError::NoShare(number.to_owned()))?;
         if !(0.0..=1000.0).contains(&share) {
-            return Err(format!("{{{number}%}} is out of range: 0 to 1000"));
+            return Err(GuardError::OutOfRange(number.to_owned()));
         }
         out += &rest[..begin];
         out += &format!("{}bit", (rate as f64 * share / 100.0).round());
@@ -156,10 +175,11 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_told() {
-        let told = |guard: GuardPolicy| guard.check().unwrap_err();
+        let told = |guard: GuardPolicy| guard.check().unwrap_err().to_string();
         let both = [plugged("tap0", 1_000_000), plugged("tap1", 2_000_000)];
-        assert!(guard().whole(&both).unwrap_err().contains("different rates"));
-        assert!(guard().whole(&both[..1]).unwrap_err().contains("for 2 actors, and the cell has 1"));
+        assert_eq!(guard().whole(&both), Err(GuardError::Rates));
+        let refused = guard().whole(&both[..1]).unwrap_err().to_string();
+        assert!(refused.contains("for 2 actors, and the cell has 1"), "{refused}");
         assert!(told(GuardPolicy { policy: "[class.a]\nmin = \"{x%}\"".into(), ..guard() }).contains("`{x%}`"));
         assert!(told(GuardPolicy { policy: "min = \"30%}\"".into(), ..guard() }).contains("lacks its `{`"));
         assert!(told(GuardPolicy { policy: "[class.a]\nmim = \"1bit\"".into(), ..guard() }).contains("mim"));

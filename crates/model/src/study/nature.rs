@@ -6,7 +6,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Sort;
+use super::{Sort, WordError};
 use crate::cell::Cell;
 use crate::result::WorkloadTraits;
 
@@ -75,11 +75,11 @@ impl fmt::Display for Nature {
 }
 
 impl FromStr for Nature {
-    type Err = String;
+    type Err = WordError;
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        let all = || Nature::ALL.map(Nature::word).join(", ");
-        Nature::ALL.into_iter().find(|n| n.word() == word).ok_or_else(|| format!("one of {}", all()))
+    fn from_str(word: &str) -> Result<Self, WordError> {
+        let none = || WordError(format!("one of {}", Nature::ALL.map(Nature::word).join(", ")));
+        Nature::ALL.into_iter().find(|n| n.word() == word).ok_or_else(none)
     }
 }
 
@@ -94,7 +94,7 @@ mod tests {
             assert_eq!(nature.to_string().parse(), Ok(nature));
             assert_eq!(serde_json::to_value(nature).unwrap(), nature.word());
         }
-        assert_eq!("disk".parse::<Nature>(), Err("one of storage, network, cpu, memory".to_owned()));
+        assert_eq!("disk".parse::<Nature>(), Err(WordError("one of storage, network, cpu, memory".to_owned())));
     }
 
     #[test]

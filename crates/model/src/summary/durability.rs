@@ -10,13 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::durable;
 use crate::cell::Cell;
+use crate::read_at::{FILE_SERVER, ReadAt, WRITE_CACHE};
 use crate::result::{Mark, Sample};
 use crate::run::Run;
-
-/// Key in [`Run::effective`], below `target/native`: `queue/write_cache` of the disks below.
-pub const WRITE_CACHE: &str = "device write_cache";
-/// Key likewise: the file server that holds the target, as `server:/export`.
-pub const FILE_SERVER: &str = "file server";
 
 /// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
 /// flight when the cell begins and ends.
@@ -67,7 +63,7 @@ pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let fact = |key: &str| run.effective.get(&format!("{}/native", on.target)).and_then(|e| e.get(key));
+    let fact = |key: &str| run.effective.get(&ReadAt::target(on.target).to_string()).and_then(|e| e.get(key));
     let on_server = fact(FILE_SERVER).is_some();
     let dropped = on.attachment.is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use vmio_model::cell::Cell;
 use vmio_model::figure::{Figure, Unit};
 use vmio_model::result::{DiskTraits, WorkloadTraits};
-use vmio_model::study::{Family, Names, Rates, SettingName, Sort, Study, WorkloadName};
+use vmio_model::study::{Family, Names, Rates, SettingName, Sort, Study, WordError, WorkloadName};
 
 const QUICK: &str = include_str!("../../../../studies/quick.toml");
 const SPARSE: &str = include_str!("../../../../studies/sparse.toml");
@@ -52,9 +52,10 @@ workloads = ["seq-write"]
 "#;
 
 /// A made-up family: `job-` and a digit that is not 0.
-fn job(word: &str) -> Option<Result<(), String>> {
+fn job(word: &str) -> Option<Result<(), WordError>> {
     let n = word.strip_prefix("job-")?;
-    Some(if n == "0" { Err("no job is called 0".into()) } else { n.parse::<u8>().map(drop).map_err(|e| e.to_string()) })
+    let read = if n == "0" { Err("no job is called 0".into()) } else { n.parse::<u8>().map_err(|e| e.to_string()) };
+    Some(read.map(drop).map_err(WordError))
 }
 
 fn names() -> Names {
@@ -134,8 +135,9 @@ fn of_machines(name: &str) -> Option<WorkloadTraits> {
 }
 
 /// A number of KiB with its unit.
-fn kib(text: &str) -> Result<String, String> {
-    let number = text.trim_end_matches('k').parse::<u32>().map_err(|_| format!("`{text}` is no size like 128k"))?;
+fn kib(text: &str) -> Result<String, WordError> {
+    let number = text.trim_end_matches('k').parse::<u32>();
+    let number = number.map_err(|_| WordError(format!("`{text}` is no size like 128k")))?;
     Ok(format!("{number}k"))
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::agent::message::{NO_REQUEST, Reply, Request};
-use crate::agent::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
+use crate::agent::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
 use crate::agent::remote::Halves;
 use crate::machine::lock;
 use crate::{Error, Result};
@@ -45,6 +45,28 @@ enum Greeting {
     /// The agent has just begun to listen.
     Ready,
     Answer(Result<()>),
+}
+
+/// Why nothing comes from an agent any more.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("its stream ended")]
+    Stream,
+    #[error("cannot read: {0}")]
+    Read(std::io::Error),
+    #[error("this side said goodbye")]
+    Goodbye,
+    #[error("no agent in {SKIP_BYTES} bytes; is this its port?")]
+    NoAgent,
+    #[error("it was started again and knows nothing of this session")]
+    StartedAgain,
+    /// In its own words.
+    #[error("{0}")]
+    Told(String),
+    #[error("it ended the session")]
+    Session,
+    #[error("it sent {0}")]
+    Sent(Fault),
 }
 
 /// Who waits for frames; shared with the thread that reads.
@@ -217,26 +239,26 @@ impl Waiters {
         let mut buffer = vec![0u8; 64 << 10];
         let reason = loop {
             match input.read(&mut buffer) {
-                Ok(0) => break "its stream ended".to_owned(),
+                Ok(0) => break Ended::Stream,
                 Ok(n) => decoder.push(&buffer[..n]),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => break format!("cannot read: {e}"),
+                Err(e) => break Ended::Read(e),
             }
             match self.take_items(&mut decoder, hello, greeted) {
                 Ok(true) => {}
-                Ok(false) => break "this side said goodbye".to_owned(),
+                Ok(false) => break Ended::Goodbye,
                 Err(reason) => break reason,
             }
         };
-        self.end(&reason);
+        self.end(&reason.to_string());
     }
 
     /// Hands out what has come; `false` after the answer to a goodbye.
-    fn take_items(&self, decoder: &mut Decoder, hello: Hello, greeted: &Sender<Greeting>) -> Result<bool, String> {
+    fn take_items(&self, decoder: &mut Decoder, hello: Hello, greeted: &Sender<Greeting>) -> Result<bool, Ended> {
         loop {
             match decoder.next_item() {
                 Ok(None) if decoder.skipped() > SKIP_BYTES => {
-                    return Err(format!("no agent in {SKIP_BYTES} bytes; is this its port?"));
+                    return Err(Ended::NoAgent);
                 }
                 Ok(None) => return Ok(true),
                 Ok(Some(Item::Hello(theirs))) if theirs.nonce == hello.nonce => {
@@ -245,7 +267,7 @@ impl Waiters {
                 }
                 Ok(Some(Item::Hello(theirs))) => {
                     if theirs.nonce == READY && lock(&self.state).begun {
-                        return Err("it was started again and knows nothing of this session".into());
+                        return Err(Ended::StartedAgain);
                     }
                     if theirs.nonce == READY {
                         let _ = greeted.send(Greeting::Ready);
@@ -254,8 +276,8 @@ impl Waiters {
                 }
                 Ok(Some(Item::Frame(frame))) if frame.id == NO_REQUEST => {
                     return Err(match serde_json::from_slice(&frame.payload) {
-                        Ok(Reply::Failed { failure }) => failure.text().to_owned(),
-                        _ => "it ended the session".to_owned(),
+                        Ok(Reply::Failed { failure }) => Ended::Told(failure.text().to_owned()),
+                        _ => Ended::Session,
                     });
                 }
                 Ok(Some(Item::Frame(frame))) => {
@@ -270,7 +292,7 @@ impl Waiters {
                         return Ok(false);
                     }
                 }
-                Err(fault) => return Err(format!("it sent {fault}")),
+                Err(fault) => return Err(Ended::Sent(fault)),
             }
         }
     }

@@ -76,12 +76,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// What is wrong with the arguments.
+#[derive(Debug, thiserror::Error)]
+enum WrongUse {
+    #[error("{} needs a value", .0.display())]
+    NoValue(OsString),
+    #[error("--silence needs a number of seconds")]
+    Silence,
+    #[error("unknown argument {}", .0.display())]
+    Unknown(OsString),
+    #[error("no mode given")]
+    NoMode,
+    #[error("--spool goes with --stdio")]
+    SpoolAlone,
+}
+
 type Parsed = (Mode, Option<PathBuf>, bool, Option<Duration>);
 
-fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, String> {
+fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, WrongUse> {
     let (mut mode, mut state, mut is_init, mut silence, mut spool) = (None, None, false, None, None);
     while let Some(arg) = args.next() {
-        let mut value = || args.next().map(PathBuf::from).ok_or(format!("{} needs a value", arg.display()));
+        let mut value = || args.next().map(PathBuf::from).ok_or_else(|| WrongUse::NoValue(arg.clone()));
         match arg.to_str() {
             Some("--stdio") => mode = Some(Mode::Stdio(None)),
             Some("--port") => mode = Some(Mode::Port(value()?)),
@@ -90,16 +105,16 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Parsed, String> {
             Some("--state") => state = Some(value()?),
             Some("--silence") => {
                 let seconds = value()?.to_str().and_then(|text| text.parse().ok());
-                silence = Some(Duration::from_secs(seconds.ok_or("--silence needs a number of seconds")?));
+                silence = Some(Duration::from_secs(seconds.ok_or(WrongUse::Silence)?));
             }
             // Given by init to its child.
             Some("--init") => is_init = true,
-            _ => return Err(format!("unknown argument {}", arg.display())),
+            _ => return Err(WrongUse::Unknown(arg)),
         }
     }
-    let mode = match (mode.ok_or("no mode given")?, spool) {
+    let mode = match (mode.ok_or(WrongUse::NoMode)?, spool) {
         (Mode::Stdio(_), spool) => Mode::Stdio(spool),
-        (_, Some(_)) => return Err("--spool goes with --stdio".to_owned()),
+        (_, Some(_)) => return Err(WrongUse::SpoolAlone),
         (mode, None) => mode,
     };
     Ok((mode, state, is_init, silence))

@@ -30,36 +30,60 @@ pub enum Command {
     Version,
 }
 
+/// What is wrong with the arguments.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum WrongUse {
+    #[error("no kernel is named")]
+    NoKernel,
+    #[error("--version stands alone")]
+    NotAlone,
+    #[error("{PROGRAM} has no {0}")]
+    UnknownKernel(String),
+    #[error("{0} needs a value")]
+    NoValue(String),
+    #[error("--size {value}: {what} is a whole number, {least} to {most}")]
+    Size { value: String, what: &'static str, least: usize, most: usize },
+    #[error("--seconds {0}: more than 0 and at most a day")]
+    Seconds(String),
+    #[error("{0} stands there twice")]
+    Twice(String),
+    #[error("there is no option {0}")]
+    UnknownOption(String),
+    #[error("--seconds is missing")]
+    NoSeconds,
+}
+
 /// Reads the arguments behind the program's name.
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn parse(args: impl Iterator<Item = String>) -> Result<Command, String> {
+pub fn parse(args: impl Iterator<Item = String>) -> Result<Command, WrongUse> {
     let args: Vec<String> = args.collect();
-    let (name, options) = args.split_first().ok_or("no kernel is named")?;
+    let (name, options) = args.split_first().ok_or(WrongUse::NoKernel)?;
     if name == "--version" {
-        return if options.is_empty() { Ok(Command::Version) } else { Err("--version stands alone".into()) };
+        return if options.is_empty() { Ok(Command::Version) } else { Err(WrongUse::NotAlone) };
     }
-    let kind: Kind = *ALL.iter().find(|kind| kind.name == name).ok_or_else(|| format!("{PROGRAM} has no {name}"))?;
+    let kind = ALL.iter().find(|kind| kind.name == name);
+    let kind: Kind = *kind.ok_or_else(|| WrongUse::UnknownKernel(name.clone()))?;
     let (mut size, mut seconds) = (None, None);
     for option in options.chunks(2) {
-        let [name, value] = option else { return Err(format!("{} needs a value", option[0])) };
-        let wrong = |what: &str| format!("{name} {value}: {what}");
+        let [name, value] = option else { return Err(WrongUse::NoValue(option[0].clone())) };
         match name.as_str() {
             "--size" if size.is_none() => {
                 let (least, most) = kind.range;
                 let number = value.parse().ok().filter(|n| (least..=most).contains(n));
-                let what = || wrong(&format!("{} is a whole number, {least} to {most}", kind.size));
-                size = Some(number.ok_or_else(what)?);
+                let wrong = || WrongUse::Size { value: value.clone(), what: kind.size, least, most };
+                size = Some(number.ok_or_else(wrong)?);
             }
             "--seconds" if seconds.is_none() => {
                 let number = value.parse().ok().filter(|s: &f64| *s > 0.0 && *s <= MOST_SECONDS);
-                seconds = Some(number.ok_or_else(|| wrong("more than 0 and at most a day"))?);
+                seconds = Some(number.ok_or_else(|| WrongUse::Seconds(value.clone()))?);
             }
-            "--size" | "--seconds" => return Err(format!("{name} stands there twice")),
-            _ => return Err(format!("there is no option {name}")),
+            "--size" | "--seconds" => return Err(WrongUse::Twice(name.clone())),
+            _ => return Err(WrongUse::UnknownOption(name.clone())),
         }
     }
-    let seconds = seconds.ok_or("--seconds is missing")?;
+    let seconds = seconds.ok_or(WrongUse::NoSeconds)?;
     Ok(Command::Work(Job { kind, size: size.unwrap_or(kind.usual), time: Duration::from_secs_f64(seconds) }))
 }

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::io;
 
-use super::{Kernel, Kind, Numbers};
+use super::{Kernel, Kind, Numbers, WrongResult};
 
 /// 512 by 512 pixels: 1 MiB of the image and as much of the result.
 pub const SHARPEN: Kind = Kind {
@@ -57,11 +57,11 @@ impl Kernel for Sharpen {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WrongResult> {
         for (x, y) in (1..self.n - 1).flat_map(|x| [(x, 1), (x, self.n / 2), (x, self.n - 2)]) {
             let (found, wanted) = (self.sharp[y * self.n + x], self.wanted(x, y));
             if (found - wanted).abs() > 1e-5 || found.is_nan() {
-                return Err(format!("pixel {x}, {y} is {found} and not {wanted}"));
+                return Err(WrongResult::Pixel { x, y, found, wanted });
             }
         }
         Ok(())
@@ -82,6 +82,6 @@ mod tests {
         let row: Vec<f32> = filter.sharp[5 * 16 + 5..5 * 16 + 11].iter().map(|x| (x * 10.0).round()).collect();
         assert_eq!(row, [4.0, 4.0, 2.0, 8.0, 6.0, 6.0]);
         filter.sharp[8 * 16 + 3] += 0.1;
-        assert!(filter.check().unwrap_err().contains("pixel 3, 8"));
+        assert!(filter.check().unwrap_err().to_string().contains("pixel 3, 8"));
     }
 }

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::io;
 
-use super::{Kernel, Kind, Numbers};
+use super::{Kernel, Kind, Numbers, WrongResult};
 
 /// 256 rows of 2 KiB: half a MiB, which the second-level caches of servers hold.
 pub const LU: Kind = Kind {
@@ -74,7 +74,7 @@ impl Kernel for Lu {
     }
 
     /// Three rows multiplied out again: the whole would take longer than what is measured.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WrongResult> {
         let n = self.n;
         let bound = ROUNDINGS * n as f64 * f64::EPSILON * n as f64;
         for i in [0, n / 2, n - 1] {
@@ -85,7 +85,7 @@ impl Kernel for Lu {
                 let wanted = self.original[self.order[i] * n + j];
                 let apart = (product - wanted).abs();
                 if apart.is_nan() || apart > bound {
-                    return Err(format!("row {i}, column {j} of the product is {product} and not {wanted}"));
+                    return Err(WrongResult::Product { row: i, column: j, found: product, wanted });
                 }
             }
         }
@@ -106,6 +106,6 @@ mod tests {
         // Partial pivoting: no factor is larger than 1.
         assert!((0..33).all(|i| lu.row(i)[..i].iter().all(|l| l.abs() <= 1.0)));
         lu.factors[5] += 1e-6;
-        assert!(lu.check().unwrap_err().contains("column 5"));
+        assert!(lu.check().unwrap_err().to_string().contains("column 5"));
     }
 }

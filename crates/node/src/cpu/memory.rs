@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::io;
 use std::ptr;
 
-use super::{Kernel, Kind, Numbers};
+use super::{Kernel, Kind, Numbers, WrongResult};
 
 /// 1,024 blocks of 16 bytes to 64 KiB, each as often as twice as large ones.
 pub const ALLOCATE: Kind = Kind {
@@ -79,13 +79,11 @@ impl Kernel for Allocate {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WrongResult> {
         let held = self.held.iter().filter(|block| block.first() == Some(&1)).count() as u64;
         match self.freed + held == self.made {
             true => Ok(()),
-            false => {
-                Err(format!("{held} blocks are whole, {} were given back, and {} were made", self.freed, self.made))
-            }
+            false => Err(WrongResult::Blocks { whole: held, freed: self.freed, made: self.made }),
         }
     }
 }
@@ -107,10 +105,10 @@ impl Kernel for Write {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WrongResult> {
         match self.buffer.iter().position(|byte| *byte != self.value) {
             None => Ok(()),
-            Some(at) => Err(format!("byte {at} is {} and not {}", self.buffer[at], self.value)),
+            Some(at) => Err(WrongResult::Byte { at, found: self.buffer[at], wanted: self.value }),
         }
     }
 }
@@ -159,11 +157,11 @@ impl Kernel for Faults {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
-        let counted = minor_faults().map_err(|e| e.to_string())? - self.before;
+    fn check(&self) -> Result<(), WrongResult> {
+        let counted = minor_faults()? - self.before;
         match counted >= self.touched {
             true => Ok(()),
-            false => Err(format!("{} pages were touched, and the kernel counted {counted} faults", self.touched)),
+            false => Err(WrongResult::Faults { touched: self.touched, counted }),
         }
     }
 }
@@ -192,7 +190,7 @@ mod tests {
         blocks.check().unwrap();
         assert!(blocks.held.iter().all(|block| (16..=64 << 10).contains(&block.capacity())));
         blocks.held[3].clear();
-        assert!(blocks.check().unwrap_err().contains("63 blocks are whole"));
+        assert!(blocks.check().unwrap_err().to_string().contains("63 blocks are whole"));
     }
 
     #[test]
@@ -201,7 +199,7 @@ mod tests {
         write.run().unwrap();
         write.check().unwrap();
         write.buffer[70] = 0;
-        assert!(write.check().unwrap_err().contains("byte 70"));
+        assert!(write.check().unwrap_err().to_string().contains("byte 70"));
     }
 
     #[test]

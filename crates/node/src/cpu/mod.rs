@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::linux::system;
 use crate::{Local, Node};
 
-pub use args::{Command, USAGE, parse};
+pub use args::{Command, USAGE, WrongUse, parse};
 pub use stream::ARRAYS as STREAM_ARRAYS;
 
 /// Name of the program.
@@ -37,7 +37,27 @@ trait Kernel {
     /// When the kernel of the machine refuses what is asked of it.
     fn run(&mut self) -> io::Result<()>;
     /// Whether what it worked out is right, else what is not.
-    fn check(&self) -> Result<(), String>;
+    fn check(&self) -> Result<(), WrongResult>;
+}
+
+/// What a kernel worked out and should not have.
+#[derive(Debug, thiserror::Error)]
+enum WrongResult {
+    #[error("row {row}, column {column} of the product is {found} and not {wanted}")]
+    Product { row: usize, column: usize, found: f64, wanted: f64 },
+    #[error("pixel {x}, {y} is {found} and not {wanted}")]
+    Pixel { x: usize, y: usize, found: f32, wanted: f32 },
+    #[error("byte {at} is {found} and not {wanted}")]
+    Byte { at: usize, found: u8, wanted: u8 },
+    #[error("element {at} is {found} and not {wanted}")]
+    Element { at: usize, found: f64, wanted: f64 },
+    #[error("{whole} blocks are whole, {freed} were given back, and {made} were made")]
+    Blocks { whole: u64, freed: u64, made: u64 },
+    #[error("{touched} pages were touched, and the kernel counted {counted} faults")]
+    Faults { touched: u64, counted: u64 },
+    /// It cannot be looked at.
+    #[error(transparent)]
+    Unseen(#[from] io::Error),
 }
 
 /// Makes a kernel of that many bytes (arrays) or that order (matrices, images).

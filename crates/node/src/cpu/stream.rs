@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::io;
 
-use super::{Kernel, Kind};
+use super::{Kernel, Kind, WrongResult};
 
 /// Arrays that each of them has.
 pub const ARRAYS: usize = 3;
@@ -87,11 +87,11 @@ impl Kernel for Stream {
         Ok(())
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WrongResult> {
         let (written, wanted) = self.written();
         match written.iter().position(|x| *x != wanted) {
             None => Ok(()),
-            Some(i) => Err(format!("element {i} is {} and not {wanted}", written[i])),
+            Some(at) => Err(WrongResult::Element { at, found: written[at], wanted }),
         }
     }
 }

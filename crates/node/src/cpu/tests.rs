@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
 
-fn parsed(line: &str) -> Result<Command, String> {
+fn parsed(line: &str) -> Result<Command, WrongUse> {
     parse(line.split_whitespace().map(str::to_owned))
 }
 
@@ -47,7 +47,7 @@ fn what_is_asked_for_is_read_or_told() {
         ("lu --seconds 1 --threads 2", "no option --threads"),
         ("--version --seconds 1", "stands alone"),
     ] {
-        let said = parsed(line).err().unwrap_or_default();
+        let said = parsed(line).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(said.contains(says), "{line}: {said}");
     }
 }

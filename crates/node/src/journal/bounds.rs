@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, stat
 
 use crate::journal::change::{Change, Scope, patience, silent};
 use crate::journal::errand;
+use crate::journal::error::{NotUndone, OutOfBounds};
 use crate::linux::mounts::{self, NetworkMount};
 use crate::machine;
 
@@ -21,7 +22,7 @@ pub(crate) const CGROUP: i64 = 0x27_e0eb;
 pub(crate) const CGROUP2: i64 = 0x6367_7270;
 
 /// Takes a change back if it is within bounds; `scratch` are the places that its journal recorded.
-pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), String> {
+pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), NotUndone> {
     if let Change::File { path, .. } | Change::Dir { path, .. } = change
         && crate::errand::are_sent()
         && let Some(NetworkMount { server, .. }) = machine::may_hang(path)
@@ -30,7 +31,7 @@ pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> R
         return match errand::undo(change, scope, scratch, limit) {
             Ok(done) => done,
             Err(e) if e.kind() == ErrorKind::TimedOut => Err(silent(path, server, limit)),
-            Err(e) => Err(format!("cannot remove {}: {e}", path.display())),
+            Err(e) => Err(NotUndone::cannot("remove", path)(e)),
         };
     }
     match change {
@@ -53,23 +54,22 @@ pub(crate) fn place_of(change: &Change) -> Option<PathBuf> {
     }
 }
 
-fn no_dots(path: &Path) -> Result<(), String> {
+fn no_dots(path: &Path) -> Result<(), NotUndone> {
     let plain = path.is_absolute() && path.components().all(|c| matches!(c, Component::RootDir | Component::Normal(_)));
-    if plain { Ok(()) } else { Err(left(path, "its path does not go straight down")) }
+    if plain { Ok(()) } else { Err(left(path, OutOfBounds::Crooked)) }
 }
 
-fn left(path: &Path, why: &str) -> String {
-    format!("{} was left alone: {why}", path.display())
+fn left(path: &Path, why: OutOfBounds) -> NotUndone {
+    NotUndone::OutOfBounds { path: path.to_owned(), why }
 }
 
 /// By name, and by what is there: no link between the place and the file may lead elsewhere. Where it is noted
 /// what was made, nothing else is removed ([`crate::journal::held`]), and what was moved is looked for.
-fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), String> {
+fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), NotUndone> {
     no_dots(path)?;
     let Some(place) = places.iter().filter(|p| path != **p && path.starts_with(p)).min_by_key(|p| p.as_os_str().len())
     else {
-        let none = "the journal records no directory of its owner's that it lies in (an older vmio recorded none)";
-        return Err(format!("{}; if it is vmio's, delete it, then delete the journal", left(path, none)));
+        return Err(left(path, OutOfBounds::NotRecorded));
     };
     if noted {
         return Ok(());
@@ -79,20 +79,20 @@ fn below(path: &Path, places: &[PathBuf], noted: bool) -> Result<(), String> {
     let (parent, place, shown) = (parent.to_owned(), place.clone(), path.to_owned());
     crate::journal::change::answering(path, move || match (fs::canonicalize(&place), fs::canonicalize(&parent)) {
         (Ok(place), Ok(parent)) if parent == place.join(&inner) => Ok(()),
-        (Ok(_), Ok(parent)) => Err(left(&shown, &format!("a link now leads to {}", parent.display()))),
+        (Ok(_), Ok(parent)) => Err(left(&shown, OutOfBounds::Link(parent))),
         // What it lay in is gone, and it with that.
         (Err(e), _) | (_, Err(e)) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        (Err(e), _) | (_, Err(e)) => Err(left(&shown, &format!("what it lies in cannot be looked at: {e}"))),
+        (Err(e), _) | (_, Err(e)) => Err(left(&shown, OutOfBounds::UnseenAbove(e))),
     })?
 }
 
-fn in_cgroups(path: &Path) -> Result<(), String> {
+fn in_cgroups(path: &Path) -> Result<(), NotUndone> {
     no_dots(path)?;
     match statfs(path) {
         Ok(fs) if [CGROUP, CGROUP2].contains(&fs.f_type) => Ok(()),
-        Ok(_) => Err(left(path, "it is no control group")),
+        Ok(_) => Err(left(path, OutOfBounds::NoControlGroup)),
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(()),
-        Err(e) => Err(left(path, &format!("it cannot be looked at: {e}"))),
+        Err(e) => Err(left(path, OutOfBounds::Unseen(e.into()))),
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
             (place.join("link/precious"), "a link now leads to"),
         ] {
             for change in [Change::file(path.clone()), Change::dir(path.clone())] {
-                let told = undo(&change, &SCOPE, &places).unwrap_err();
+                let told = undo(&change, &SCOPE, &places).unwrap_err().to_string();
                 assert!(told.contains(why), "{told}");
             }
         }
@@ -169,7 +169,7 @@ mod tests {
             format!("/sys/..{}", file.display()).into(),
         ] {
             let change = Change::Sysfs { path: path.clone(), before: "x".into() };
-            let told = undo(&change, &SCOPE, &[]).unwrap_err();
+            let told = undo(&change, &SCOPE, &[]).unwrap_err().to_string();
             assert!(told.contains(path.to_str().unwrap()), "{told}");
             assert_eq!(fs::read_to_string(&file).unwrap(), "precious", "{told}");
         }
@@ -189,7 +189,7 @@ mod tests {
     fn a_control_group_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let change = Change::Cgroup { paths: vec![dir.path().to_owned()] };
-        assert!(undo(&change, &SCOPE, &[]).unwrap_err().contains("no control group"));
+        assert!(undo(&change, &SCOPE, &[]).unwrap_err().to_string().contains("no control group"));
         assert!(dir.path().exists());
     }
 }

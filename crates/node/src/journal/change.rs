@@ -15,6 +15,7 @@ use std::{fmt, fs};
 use rustix::mount::{UnmountFlags, unmount};
 use serde::{Deserialize, Serialize};
 
+use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::journal::loops;
 use crate::journal::removal::{self, OurDir};
@@ -182,12 +183,12 @@ impl Change {
     }
 
     /// Takes the change back.
-    pub(crate) fn undo(&self, scope: &Scope<'_>) -> Result<(), String> {
+    pub(crate) fn undo(&self, scope: &Scope<'_>) -> Result<(), NotUndone> {
         if !scope.same_boot && !self.outlives_boot() && !matches!(self, Self::Cgroup { .. }) {
             return Ok(());
         }
         match self {
-            Self::Process { cookie } => machine::kill_marked(cookie, |_| true),
+            Self::Process { cookie } => Ok(machine::kill_marked(cookie, |_| true)?),
             Self::File { path, made } => {
                 let (file, made, same_boot) = (path.clone(), *made, scope.same_boot);
                 let held = path.parent().and_then(|dir| scope.held(dir));
@@ -209,10 +210,12 @@ impl Change {
             Self::Loop { backing, file } => loops::detach(backing, *file, OPEN_LIMIT),
             Self::Mount { target } | Self::OwnDisk { target } => unmount_one(target),
             Self::Cgroup { paths } => paths.iter().rev().try_for_each(|p| remove_cgroup(p, scope)),
-            Self::TraceInstance { path } => remove_trace_instance(path)
-                .map_err(|e| format!("cannot remove the trace instance {}: {e}", path.display())),
-            Self::Sysfs { path, before } => gone(crate::journal::bounds::write_back(path, before))
-                .map_err(|e| format!("cannot write {:?} back to {}: {e}", before.trim_end(), path.display())),
+            Self::TraceInstance { path } => {
+                remove_trace_instance(path).map_err(NotUndone::cannot("remove the trace instance", path))
+            }
+            Self::Sysfs { path, before } => gone(crate::journal::bounds::write_back(path, before)).map_err(|source| {
+                NotUndone::WriteBack { value: before.trim_end().to_owned(), path: path.clone(), source }
+            }),
         }
     }
 }
@@ -241,7 +244,7 @@ impl fmt::Display for Change {
 pub(crate) fn answering<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+) -> Result<T, NotUndone> {
     // A process that runs errands may hang.
     let server = machine::may_hang(path).filter(|_| !errand::is_servant());
     let Some(NetworkMount { server, .. }) = server else { return Ok(work()) };
@@ -255,15 +258,9 @@ pub(crate) fn patience(server: &str) -> Duration {
 }
 
 /// Notes that a server gave no answer, and says so of a path.
-pub(crate) fn silent(path: &Path, server: String, waited: Duration) -> String {
-    let text = format!(
-        "cannot remove {}: {server} does not answer (waited for {} s); it stays in the journal and the next start \
-         tries again: see that the server is up",
-        path.display(),
-        waited.as_secs()
-    );
-    machine::lock(&SILENT).insert(server);
-    text
+pub(crate) fn silent(path: &Path, server: String, waited: Duration) -> NotUndone {
+    machine::lock(&SILENT).insert(server.clone());
+    NotUndone::Silent { path: path.to_owned(), server, waited }
 }
 
 /// Takes a trace instance away: events off, then rmdir. One that is gone already is no failure.
@@ -301,18 +298,18 @@ fn while_busy(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     }
 }
 
-fn unmount_one(target: &Path) -> Result<(), String> {
-    let mounts = machine::own_mounts().map_err(|e| format!("cannot read the mounts: {e}"))?;
+fn unmount_one(target: &Path) -> Result<(), NotUndone> {
+    let mounts = machine::own_mounts().map_err(NotUndone::Mounts)?;
     if !mounts.iter().any(|m| m.point == *target) {
         return Ok(());
     }
     unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-        .map_err(|e| format!("cannot unmount {}: {e}", target.display()))
+        .map_err(|e| NotUndone::cannot("unmount", target)(e.into()))
 }
 
 /// Removes one control group. Processes of the owner in it are killed, others (it may hold the
 /// owner itself) go up to the parent.
-fn remove_cgroup(path: &Path, scope: &Scope<'_>) -> Result<(), String> {
+fn remove_cgroup(path: &Path, scope: &Scope<'_>) -> Result<(), NotUndone> {
     let procs = path.join("cgroup.procs");
     let members = || -> Vec<u32> {
         fs::read_to_string(&procs).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect()
@@ -326,8 +323,7 @@ fn remove_cgroup(path: &Path, scope: &Scope<'_>) -> Result<(), String> {
             }
         }
     }
-    gone(while_busy(|| fs::remove_dir(path)))
-        .map_err(|e| format!("cannot remove control group {}: {e}", path.display()))
+    gone(while_busy(|| fs::remove_dir(path))).map_err(NotUndone::cannot("remove control group", path))
 }
 
 #[cfg(test)]
@@ -363,9 +359,9 @@ mod tests {
         fs::create_dir(&path).unwrap();
         fs::write(path.join("precious"), "x").unwrap();
         let change = Change::dir(&path);
-        assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
         fs::write(path.join(SCRATCH_MARKER), "another\n").unwrap();
-        assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
         assert!(path.join("precious").exists());
         fs::write(path.join(SCRATCH_MARKER), "me\n").unwrap();
         change.undo(&SCOPE).unwrap();
@@ -375,7 +371,7 @@ mod tests {
         fs::create_dir(&target).unwrap();
         fs::write(target.join(SCRATCH_MARKER), "me\n").unwrap();
         std::os::unix::fs::symlink(&target, &path).unwrap();
-        assert!(change.undo(&SCOPE).unwrap_err().contains("no longer a directory"));
+        assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("no longer a directory"));
         assert!(target.join(SCRATCH_MARKER).exists());
     }
 
@@ -386,7 +382,7 @@ mod tests {
             let path = dir.path().join(wrong);
             fs::create_dir_all(&path).unwrap();
             let change = Change::TraceInstance { path: path.clone() };
-            assert!(change.undo(&SCOPE).unwrap_err().contains("left alone"));
+            assert!(change.undo(&SCOPE).unwrap_err().to_string().contains("left alone"));
             assert!(path.exists());
         }
         let path = dir.path().join("instances/vmio-x");

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 use super::change::{Change, Scope};
+use super::error::NotUndone;
 use super::held::follow_dir;
 use crate::errand::{self, Done, Errand};
 
@@ -37,7 +38,7 @@ pub(super) fn undo(
     scope: &Scope<'_>,
     scratch: &[PathBuf],
     limit: Duration,
-) -> io::Result<Result<(), String>> {
+) -> io::Result<Result<(), NotUndone>> {
     let own = std::process::id();
     let by = |fd: i32| PathBuf::from(format!("/proc/{own}/fd/{fd}"));
     let undo = Undo {
@@ -47,7 +48,8 @@ pub(super) fn undo(
         held: scope.held.iter().map(|(path, fd)| (path.clone(), by(fd.as_raw_fd()))).collect(),
         scratch: scratch.to_vec(),
     };
-    Ok(errand::send(&UNDO, &undo, Path::new("/"), limit)?.0)
+    let (done, _): (Result<(), String>, _) = errand::send(&UNDO, &undo, Path::new("/"), limit)?;
+    Ok(done.map_err(NotUndone::Told))
 }
 
 fn perform(ask: &str, _: &Path) -> Done {
@@ -56,6 +58,6 @@ fn perform(ask: &str, _: &Path) -> Done {
     let held = undo.held.into_iter().filter_map(|(path, by)| Some((path, Arc::new(follow_dir(&by).ok()?))));
     let held: Vec<_> = held.collect();
     let scope = Scope { cookie: &undo.cookie, same_boot: undo.same_boot, held: &held };
-    let done: Result<(), String> = bounds::undo(&undo.change, &scope, &undo.scratch);
+    let done = bounds::undo(&undo.change, &scope, &undo.scratch).map_err(|e| e.to_string());
     Ok((serde_json::to_string(&done)?, Vec::new()))
 }

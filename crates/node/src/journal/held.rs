@@ -153,24 +153,45 @@ pub fn shown(path: &Path) -> PathBuf {
     }
 }
 
+/// What a path leads to in place of what was made there; `now` is where that is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Astray {
+    #[error("it cannot be looked at: {0}")]
+    Unseen(Errno),
+    #[error("it was deleted")]
+    Deleted,
+    #[error("another file stands in its place{}", lies(now.as_deref()))]
+    OtherFile { now: Option<PathBuf> },
+    #[error("a link stands in its place, or in that of a directory above it{}", lies(now.as_deref()))]
+    Link { now: Option<PathBuf> },
+    #[error("its name is gone{}", lies(now.as_deref()))]
+    Gone { now: Option<PathBuf> },
+    #[error("its name cannot be followed: {0}")]
+    NotFollowed(Errno),
+}
+
+fn lies(now: Option<&Path>) -> String {
+    now.map_or_else(String::new, |now| format!("; what vmio made is now {}", now.display()))
+}
+
 /// Whether a path without links still leads to what a descriptor names.
 ///
 /// # Errors
-/// In words, what it leads to instead.
-pub fn leads_to(path: &Path, fd: impl AsFd) -> Result<(), String> {
-    let held = fstat(&fd).map_err(|e| format!("it cannot be looked at: {e}"))?;
+/// What it leads to instead.
+pub fn leads_to(path: &Path, fd: impl AsFd) -> Result<(), Astray> {
+    let held = fstat(&fd).map_err(Astray::Unseen)?;
     if held.st_nlink == 0 {
-        return Err("it was deleted".into());
+        return Err(Astray::Deleted);
     }
     let found = openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-    let now = || place_of(&fd).map_or_else(String::new, |now| format!("; what vmio made is now {}", now.display()));
-    match found.map(Identity::of) {
-        Ok(Ok(found)) if found == Identity::from_stat(&held) => Ok(()),
-        Ok(Ok(_)) => Err(format!("another file stands in its place{}", now())),
-        Err(Errno::LOOP) => Err(format!("a link stands in its place, or in that of a directory above it{}", now())),
-        Err(Errno::NOENT | Errno::NOTDIR) => Err(format!("its name is gone{}", now())),
-        Err(e) => Err(format!("its name cannot be followed: {e}")),
-        Ok(Err(e)) => Err(format!("its name cannot be followed: {e}")),
+    let now = || place_of(&fd);
+    match found.and_then(fstat) {
+        Ok(found) if Identity::from_stat(&found) == Identity::from_stat(&held) => Ok(()),
+        Ok(_) => Err(Astray::OtherFile { now: now() }),
+        Err(Errno::LOOP) => Err(Astray::Link { now: now() }),
+        Err(Errno::NOENT | Errno::NOTDIR) => Err(Astray::Gone { now: now() }),
+        Err(e) => Err(Astray::NotFollowed(e)),
     }
 }
 

@@ -22,9 +22,10 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::error::Unreadable;
 use super::lines::write_line;
 use super::recover::{Locked, lock_file, private_dir};
-use super::trust::Home;
+use super::trust::{Home, Planted};
 use crate::machine;
 use crate::{Error, Result};
 
@@ -117,7 +118,7 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
                 let pid = if pid.trim().is_empty() { "?" } else { pid.trim() };
                 return Err(fail(format!("in use by process {pid}")));
             }
-            Locked::Planted(why) => return Err(planted(&home.path.join(&lock), &why)),
+            Locked::Planted(why) => return Err(planted(&home.path.join(&lock), why)),
         };
         let say = |lock: &mut File| -> io::Result<()> {
             lock.set_len(0)?;
@@ -128,11 +129,11 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
         let name = OsString::from(format!("{name}.ledger"));
         let mut file = match home.file(&name, true).map_err(|e| fail(e.to_string()))? {
             Ok(file) => file,
-            Err(why) => return Err(planted(&path, &why)),
+            Err(why) => return Err(planted(&path, why)),
         };
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(|e| fail(format!("cannot be read: {e}")))?;
-        let Found { ours, live, places, lines, whole } = read(&text).map_err(fail)?;
+        let Found { ours, live, places, lines, whole } = read(&text).map_err(|e| fail(e.to_string()))?;
         let next = live.last_key_value().map_or(1, |(id, _)| id + 1);
         let (headless, most) = (None, 0);
         let mut ledger = Self { path, home, name, file, _lock: lock, next, live, places, headless, lines, most };
@@ -254,7 +255,7 @@ impl<T: Serialize + DeserializeOwned> Ledger<T> {
     }
 }
 
-fn planted(path: &Path, why: &str) -> Error {
+fn planted(path: &Path, why: Planted) -> Error {
     Error::Untrusted {
         path: path.to_owned(),
         why: format!("{why}, so it may be somebody else's and nothing in it was obeyed"),
@@ -275,23 +276,23 @@ struct Found<T> {
 }
 
 /// Entries in force. Of another boot there are none; a last line without an end was never finished.
-fn read<T: DeserializeOwned>(text: &[u8]) -> std::result::Result<Found<T>, String> {
+fn read<T: DeserializeOwned>(text: &[u8]) -> Result<Found<T>, Unreadable> {
     let whole = text.iter().rposition(|b| *b == b'\n').map_or(0, |end| end + 1);
     let (live, places) = Default::default();
     let mut found = Found { ours: false, live, places, lines: 0, whole };
     let mut lines = text[..whole].split_inclusive(|b| *b == b'\n').enumerate();
     let Some((_, head)) = lines.next() else { return Ok(found) };
     let mut place = head.len() as u64;
-    let head: Head = serde_json::from_slice(head).map_err(|e| nonsense(1, &e))?;
+    let head: Head = serde_json::from_slice(head).map_err(nonsense(1))?;
     if head.vmio_ledger != VERSION {
-        return Err(format!("version {} is not known; use the vmio that wrote it", head.vmio_ledger));
+        return Err(Unreadable::OtherLedger(head.vmio_ledger));
     }
     if head.boot_id != machine::boot_id() {
         return Ok(found);
     }
     found.ours = true;
     for (number, line) in lines {
-        match serde_json::from_slice(line).map_err(|e| nonsense(number + 1, &e))? {
+        match serde_json::from_slice(line).map_err(nonsense(number + 1))? {
             Line::Do { id, what } => {
                 found.live.insert(id, what);
                 found.places.insert(id, place);
@@ -308,8 +309,8 @@ fn read<T: DeserializeOwned>(text: &[u8]) -> std::result::Result<Found<T>, Strin
     Ok(found)
 }
 
-fn nonsense(line: usize, error: &serde_json::Error) -> String {
-    format!("line {line} makes no sense ({error}); look at it: what it spoke of can only be undone by hand")
+fn nonsense(number: usize) -> impl FnOnce(serde_json::Error) -> Unreadable {
+    move |source| Unreadable::Nonsense { number, source }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
+use crate::journal::error::NotUndone;
 use crate::journal::held::Identity;
 use crate::linux::{block, device};
 use crate::{Local, machine};
@@ -102,29 +103,33 @@ fn is_over(device: &LoopDevice, backing: &Path, made: Option<Identity>) -> bool 
 }
 
 /// Detaches a file from the loop devices over it; `busy` is how long a device in use is tried again.
-pub(crate) fn detach(backing: &Path, made: Option<Identity>, busy: Duration) -> Result<(), String> {
+pub(crate) fn detach(backing: &Path, made: Option<Identity>, busy: Duration) -> Result<(), NotUndone> {
     let until = Instant::now() + busy;
     let mut asked = false;
     loop {
         let Some(found) = loop_devices().into_iter().find(|device| is_over(device, backing, made)) else {
             return Ok(());
         };
-        let device = found.device.display();
         // Not before what was asked for was looked at.
         if asked && Instant::now() >= until {
-            return Err(format!("{device} over {} is still in use; end what uses it", backing.display()));
+            return Err(NotUndone::InUse { device: found.device, backing: backing.to_owned() });
         }
         let file = match OpenOptions::new().read(true).open(&found.device) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(format!("cannot open {device} to detach {}: {e}", backing.display())),
+            Err(source) => {
+                return Err(NotUndone::OpenLoop { device: found.device, backing: backing.to_owned(), source });
+            }
         };
         // SAFETY: LOOP_CLR_FD takes no argument and touches no memory of ours.
         let done = unsafe { rustix::ioctl::ioctl(&file, rustix::ioctl::NoArg::<LOOP_CLR_FD>::new()) };
         drop(file);
         match done {
             Ok(()) | Err(rustix::io::Errno::NXIO | rustix::io::Errno::BUSY) => asked = true,
-            Err(e) => return Err(format!("cannot detach {} from {device}: {e}", backing.display())),
+            Err(e) => {
+                let (device, backing) = (found.device, backing.to_owned());
+                return Err(NotUndone::Detach { device, backing, source: e.into() });
+            }
         }
         std::thread::sleep(PAUSE);
     }

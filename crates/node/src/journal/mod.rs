@@ -11,6 +11,7 @@
 pub(crate) mod bounds;
 pub(crate) mod change;
 pub(crate) mod errand;
+pub(crate) mod error;
 pub mod held;
 pub mod ledger;
 pub mod loops;

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::journal::change::{Change, SCRATCH_MARKER, Scope};
-use crate::journal::trust::Home;
+use crate::journal::error::{NotUndone, Unreadable};
+use crate::journal::trust::{Home, Planted};
 use crate::journal::{ChangeId, Head, Line, VERSION, bounds, write_line};
 use crate::{Error, Result, machine};
 
@@ -65,7 +66,7 @@ pub fn recover(dir: &Path) -> Recovered {
                 one
             }
             Ok(Locked::Living) => continue,
-            Ok(Locked::Planted(why)) => Recovered { undone: vec![], failed: vec![planted(&why)] },
+            Ok(Locked::Planted(why)) => Recovered { undone: vec![], failed: vec![planted(why)] },
             Err(e) => Recovered { undone: vec![], failed: vec![e.to_string()] },
         };
         all.undone.extend(one.undone);
@@ -84,7 +85,7 @@ fn home(dir: &Path) -> Result<Option<Home>> {
 }
 
 /// What is told of a journal that somebody else put there.
-pub(crate) fn planted(why: &str) -> String {
+pub(crate) fn planted(why: Planted) -> String {
     format!("{why}, so it may be somebody else's and nothing in it was obeyed; look at it, then delete it")
 }
 
@@ -135,7 +136,7 @@ pub(crate) enum Locked {
     /// A living owner has it, or it is gone.
     Living,
     /// It is not to be believed, and why.
-    Planted(String),
+    Planted(Planted),
 }
 
 /// Opens and locks a journal once; what was opened is what was looked at. A limit above zero makes it where
@@ -176,7 +177,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         Ok(Some(parsed)) => parsed,
         Ok(None) => return done,
         Err(e) => {
-            done.failed.push(e);
+            done.failed.push(e.to_string());
             return done;
         }
     };
@@ -187,7 +188,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
         match machine::kill_marked(&head.cookie, |_| true) {
             Ok(()) if any => done.undone.push(told(&"processes")),
             Ok(()) => {}
-            Err(e) => done.failed.push(e),
+            Err(e) => done.failed.push(e.to_string()),
         }
     }
     // After a reboot such a disk is gone, and so is what lay on it.
@@ -204,7 +205,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
                 let _ = write_line(file, &Line::Undone { undone: id });
                 done.undone.push(told(&change));
             }
-            Err(e) => done.failed.push(told_by_hand(&change, e, path)),
+            Err(e) => done.failed.push(told_by_hand(&change, &e, path)),
         }
     }
     done
@@ -212,12 +213,12 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
 
 /// What could not be undone. A volume can be removed by hand only where its group is, and a directory
 /// that was moved only where it is now; the journal that asks for them would be told at every start.
-pub(crate) fn told_by_hand(change: &Change, failure: String, journal: &Path) -> String {
+pub(crate) fn told_by_hand(change: &Change, failure: &NotUndone, journal: &Path) -> String {
     match change {
         Change::Volume(_) | Change::Dir { made: Some(_), .. } => {
             format!("{failure}, then delete {}", journal.display())
         }
-        _ => failure,
+        _ => failure.to_string(),
     }
 }
 
@@ -233,17 +234,13 @@ struct Parsed {
 
 /// `None` when not even the head was completed (then nothing was changed). A last line without its end was
 /// never acted upon.
-fn parse(text: &str) -> std::result::Result<Option<Parsed>, String> {
+fn parse(text: &str) -> Result<Option<Parsed>, Unreadable> {
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut lines = whole.lines();
     let Some(first) = lines.next() else { return Ok(None) };
-    let head: Head =
-        serde_json::from_str(first).map_err(|e| format!("line 1 is no journal head: {e}; remove the file"))?;
+    let head: Head = serde_json::from_str(first).map_err(Unreadable::NoHead)?;
     if head.vmio_journal != VERSION {
-        return Err(format!(
-            "written by another vmio (journal version {}, this one knows {VERSION}); let that vmio recover it",
-            head.vmio_journal
-        ));
+        return Err(Unreadable::OtherJournal(head.vmio_journal));
     }
     let (mut live, mut scratch) = (Vec::new(), Vec::new());
     for (number, line) in (2..).zip(lines) {
@@ -258,7 +255,7 @@ fn parse(text: &str) -> std::result::Result<Option<Parsed>, String> {
             Ok(Line::Undone { undone }) => live.retain(|(id, _)| *id != undone),
             Ok(Line::Scratch { scratch: place }) => scratch.push(place),
             Err(_) if serde_json::from_str::<serde_json::Value>(line).is_err() => {}
-            Err(_) => return Err(format!("line {number} is unknown to this vmio: {line}")),
+            Err(_) => return Err(Unreadable::UnknownLine { number, line: line.to_owned() }),
         }
     }
     Ok(Some(Parsed { head, live, scratch }))
@@ -322,9 +319,9 @@ mod tests {
     #[test]
     fn another_version_is_named_and_left_alone() {
         let text = journal_text("b", &[]).replace("\"vmio_journal\":1", "\"vmio_journal\":9");
-        assert!(parse(&text).unwrap_err().contains("version 9"));
+        assert!(parse(&text).unwrap_err().to_string().contains("version 9"));
         let text = journal_text("b", &[r#"{"do":1,"change":{"teleport":{"path":"/a"}}}"#]);
-        assert!(parse(&text).unwrap_err().contains("line 2 is unknown"));
+        assert!(parse(&text).unwrap_err().to_string().contains("line 2 is unknown"));
     }
 
     #[test]
@@ -354,7 +351,7 @@ mod tests {
             options: vec![],
         });
         let failure = volume.undo(&Scope { cookie: "me", same_boot: true, held: &[] }).unwrap_err();
-        let said = told_by_hand(&volume, failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
+        let said = told_by_hand(&volume, &failure, Path::new("/var/lib/vmio/journals/x-left.journal"));
         let help = "by hand: `lvremove --yes vmio-test-no-such-group/vmio-x`, then delete \
                     /var/lib/vmio/journals/x-left.journal";
         assert!(said.ends_with(help), "{said}");

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat
 use rustix::io::Errno;
 
 use crate::journal::change::SCRATCH_MARKER;
+use crate::journal::error::NotUndone;
 use crate::journal::held::{Identity, dir_in, follow_dir, open_dir, place_of, stat_in};
 
 /// Longest content of a marker that is read.
@@ -29,13 +30,12 @@ pub(crate) fn remove_file(
     made: Option<Identity>,
     same_boot: bool,
     held: Option<&OwnedFd>,
-) -> Result<(), String> {
-    let here = path.display();
-    let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+) -> Result<(), NotUndone> {
+    let failed = NotUndone::cannot("remove", path);
     let Some((parent, name)) = parent_of(path, held).map_err(failed)? else { return Ok(()) };
     let Some(found) = stat_in(&parent, name).map_err(failed)? else { return Ok(()) };
     if made.is_some_and(|made| !made.same(Identity::from_stat(&found), same_boot)) && !only_ours(&parent) {
-        return Err(format!("{here} is no longer what vmio made there; it was left alone: see who put it there"));
+        return Err(NotUndone::OtherFile(path.to_owned()));
     }
     match unlinkat(&parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -76,9 +76,9 @@ pub(crate) struct OurDir<'a> {
 impl OurDir<'_> {
     /// Takes it away with all that is in it; where it does not bear the owner's mark, only when it is
     /// empty. One that was renamed is looked for.
-    pub(crate) fn remove(&self) -> Result<(), String> {
-        let here = self.path.display();
-        let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+    pub(crate) fn remove(&self) -> Result<(), NotUndone> {
+        let failed = NotUndone::cannot("remove", self.path);
+        let here = || self.path.to_owned();
         // Without a note of which it is, the path is all there is: one that leads over a link now is not
         // followed.
         let held = match (self.made, self.path.parent()) {
@@ -94,19 +94,17 @@ impl OurDir<'_> {
         let found = stat_in(&parent, name).map_err(failed)?;
         let Some(found) = found else { return self.find(Some(&parent), None) };
         if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
-            return self.find(Some(&parent), Some(format!("{here} is no longer a directory; it was left alone")));
+            return self.find(Some(&parent), Some(NotUndone::NoDirectory(here())));
         }
         let dir = dir_in(parent.as_fd(), name).map_err(failed)?;
         match self.is_ours(&dir) {
             Ok(true) => self.take(&parent, name, &dir),
             Ok(false) if self.made.is_some() && !self.is_made(&found) => {
-                self.find(Some(&parent), Some(format!("{here} is another directory now; it was left alone")))
+                self.find(Some(&parent), Some(NotUndone::OtherDirectory(here())))
             }
             Ok(false) => match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
                 Ok(()) | Err(Errno::NOENT) => Ok(()),
-                Err(Errno::NOTEMPTY | Errno::EXIST) => {
-                    Err(format!("{here} holds files but no {SCRATCH_MARKER} of this owner; it was left alone"))
-                }
+                Err(Errno::NOTEMPTY | Errno::EXIST) => Err(NotUndone::Unmarked(here())),
                 Err(e) => Err(failed(e.into())),
             },
             Err(e) => Err(failed(e)),
@@ -139,13 +137,12 @@ impl OurDir<'_> {
     }
 
     /// Empties it and removes its name.
-    fn take(&self, parent: &OwnedFd, name: &OsStr, dir: &OwnedFd) -> Result<(), String> {
-        let here = self.path.display();
-        let failed = |e: io::Error| format!("cannot remove {here}: {e}");
+    fn take(&self, parent: &OwnedFd, name: &OsStr, dir: &OwnedFd) -> Result<(), NotUndone> {
+        let failed = NotUndone::cannot("remove", self.path);
         // What is mounted inside belongs to somebody else.
-        let mounts = crate::machine::own_mounts().map_err(|e| format!("cannot read the mounts: {e}"))?;
-        if let Some(mount) = mounts.iter().map(|m| &m.point).find(|point| point.starts_with(self.path)) {
-            return Err(format!("{here} was not removed: {} is mounted in it; unmount that first", mount.display()));
+        let mounts = crate::machine::own_mounts().map_err(NotUndone::Mounts)?;
+        if let Some(mount) = mounts.into_iter().map(|m| m.point).find(|point| point.starts_with(self.path)) {
+            return Err(NotUndone::MountedInside { path: self.path.to_owned(), mount });
         }
         empty(dir.as_fd(), DEEPEST).map_err(failed)?;
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
@@ -156,7 +153,7 @@ impl OurDir<'_> {
 
     /// It is not where it was made: looks for it, and says so where it cannot be found. What an owner
     /// never came to make is no loss. `instead` is what was found in its place.
-    fn find(&self, parent: Option<&OwnedFd>, instead: Option<String>) -> Result<(), String> {
+    fn find(&self, parent: Option<&OwnedFd>, instead: Option<NotUndone>) -> Result<(), NotUndone> {
         let Some(made) = self.made else { return instead.map_or(Ok(()), Err) };
         let elsewhere = match self.held {
             Some(held) => match place_of(held) {
@@ -177,22 +174,11 @@ impl OurDir<'_> {
                 // What stands in its place is none of ours to tell again at each start.
                 return Ok(());
             }
-            let left = if emptied { "it was emptied; " } else { "" };
-            return Err(format!(
-                "{} was moved to {}: {left}remove it there with `rm -r`",
-                self.path.display(),
-                place.display()
-            ));
+            return Err(NotUndone::Moved { path: self.path.to_owned(), to: place, emptied });
         }
         let top = self.path.ancestors().skip(1).find(|p| p.exists()).unwrap_or(Path::new("/"));
         let look = crate::machine::mount_point_of(top).unwrap_or_else(|| top.to_owned());
-        Err(format!(
-            "{} is {}: look for what vmio made there with `find {} -xdev -inum {}` and remove it",
-            self.path.display(),
-            if instead.is_some() { "not what vmio made" } else { "not there any more" },
-            look.display(),
-            made.ino,
-        ))
+        Err(NotUndone::Lost { path: self.path.to_owned(), replaced: instead.is_some(), top: look, inode: made.ino })
     }
 
     /// A directory beside its place that is the one, under another name.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::{ChangeId, Journal, Line, State, write_line};
 use crate::journal::change::Change;
-use crate::journal::held::{self, Identity};
+use crate::journal::held::{self, Astray, Identity};
 use crate::machine::lock;
 use crate::{Error, Result};
 
@@ -71,8 +71,8 @@ impl Journal {
     /// Whether the path of a scratch directory that is held still leads to it.
     ///
     /// # Errors
-    /// In words, what it leads to instead.
-    pub fn leads_to_held(&self, dir: &Path) -> std::result::Result<(), String> {
+    /// What it leads to instead.
+    pub fn leads_to_held(&self, dir: &Path) -> Result<(), Astray> {
         let held = lock(&self.state).held.iter().find(|(_, held, _)| held == dir).map(|(.., fd)| Arc::clone(fd));
         held.map_or(Ok(()), |held| held::leads_to(dir, &held))
     }

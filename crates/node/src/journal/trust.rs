@@ -24,6 +24,33 @@ const GROUP: u32 = 0o020;
 const OTHERS: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
+/// Why a file is not to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub(crate) enum Planted {
+    #[error("it is a link")]
+    Link,
+    #[error("it is no file")]
+    NoFile,
+    #[error("it belongs to user {0}")]
+    Others(u32),
+    #[error("others than its owner may write it")]
+    Writable,
+    #[error("it has a second name, so that another file may be meant")]
+    SecondName,
+}
+
+/// Who else can write a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Open {
+    #[error("belongs to user {0}")]
+    User(u32),
+    #[error("can be written by everybody")]
+    Everybody,
+    #[error("can be written by group {0}")]
+    Group(u32),
+}
+
 /// A directory that nobody but this user (and root) can have written.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -59,7 +86,7 @@ impl Home {
             at = Path::new("/").join(names[..depth].iter().collect::<PathBuf>());
             let stat = fstat(&fd).map_err(|e| failed(e.into()))?;
             if let Some(why) = distrust(&stat, &fd, above || depth < names.len()) {
-                return Err(untrusted(dir, &at, &stat, &why));
+                return Err(untrusted(dir, &at, &stat, why));
             }
             let Some(name) = names.get(depth) else { break };
             // Directories that may be passed but not listed (0711) are only named, not opened.
@@ -82,7 +109,7 @@ impl Home {
 
     /// Opens a file in it for reading and appending; makes it where it is missing and `create` is said.
     /// The inner error says why what is there is not to be believed.
-    pub fn file(&self, name: &OsStr, create: bool) -> io::Result<std::result::Result<File, String>> {
+    pub fn file(&self, name: &OsStr, create: bool) -> io::Result<Result<File, Planted>> {
         let mut flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // A pipe or a terminal that somebody put there must hold up nobody.
         flags |= OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -91,8 +118,8 @@ impl Home {
         }
         let file = match openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(fd) => File::from(fd),
-            Err(rustix::io::Errno::LOOP) => return Ok(Err("it is a link".into())),
-            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::NXIO) => return Ok(Err("it is no file".into())),
+            Err(rustix::io::Errno::LOOP) => return Ok(Err(Planted::Link)),
+            Err(rustix::io::Errno::ISDIR | rustix::io::Errno::NXIO) => return Ok(Err(Planted::NoFile)),
             Err(e) => return Err(e.into()),
         };
         let stat = fstat(&file)?;
@@ -119,35 +146,34 @@ pub fn trusted_dir(dir: &Path) -> Result<PathBuf> {
 }
 
 /// Why a directory is not to be trusted, if so. One `above` may be root's, and sticky.
-fn distrust(stat: &Stat, fd: &OwnedFd, above: bool) -> Option<String> {
+fn distrust(stat: &Stat, fd: &OwnedFd, above: bool) -> Option<Open> {
     let me = geteuid().as_raw();
     if stat.st_uid != me && !(above && stat.st_uid == 0) {
-        return Some(format!("belongs to user {}", stat.st_uid));
+        return Some(Open::User(stat.st_uid));
     }
     if above && stat.st_mode & STICKY != 0 {
         return None;
     }
     if stat.st_mode & OTHERS != 0 {
-        return Some("can be written by everybody".into());
+        return Some(Open::Everybody);
     }
-    (stat.st_mode & GROUP != 0 && (!is_own_group(stat.st_gid) || has_acl(fd)))
-        .then(|| format!("can be written by group {}", stat.st_gid))
+    (stat.st_mode & GROUP != 0 && (!is_own_group(stat.st_gid) || has_acl(fd))).then_some(Open::Group(stat.st_gid))
 }
 
-fn distrust_file(stat: &Stat) -> Option<String> {
+fn distrust_file(stat: &Stat) -> Option<Planted> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Some("it is no file".into());
+        return Some(Planted::NoFile);
     }
     if stat.st_uid != geteuid().as_raw() {
-        return Some(format!("it belongs to user {}", stat.st_uid));
+        return Some(Planted::Others(stat.st_uid));
     }
     if stat.st_mode & (GROUP | OTHERS) != 0 {
-        return Some("others than its owner may write it".into());
+        return Some(Planted::Writable);
     }
-    (stat.st_nlink > 1).then(|| "it has a second name, so that another file may be meant".into())
+    (stat.st_nlink > 1).then_some(Planted::SecondName)
 }
 
-fn untrusted(dir: &Path, at: &Path, stat: &Stat, why: &str) -> Error {
+fn untrusted(dir: &Path, at: &Path, stat: &Stat, why: Open) -> Error {
     let shown = if at == dir { "it".to_owned() } else { at.display().to_string() };
     let mut mend = "name a directory that only you can write: --state DIR".to_owned();
     if stat.st_uid == geteuid().as_raw() && stat.st_mode & STICKY == 0 {
@@ -234,16 +260,16 @@ mod tests {
         mode(&at("good"), 0o600);
         assert_eq!(why("good"), None);
         symlink(at("good"), at("link")).unwrap();
-        assert!(why("link").unwrap().contains("link"));
+        assert_eq!(why("link"), Some(Planted::Link));
         fs::hard_link(at("good"), at("twin")).unwrap();
-        assert!(why("good").unwrap().contains("second name"));
+        assert_eq!(why("good"), Some(Planted::SecondName));
         fs::write(at("open"), "x").unwrap();
         mode(&at("open"), 0o620);
-        assert!(why("open").unwrap().contains("may write it"));
+        assert_eq!(why("open"), Some(Planted::Writable));
         rustix::fs::mkfifoat(CWD, at("pipe"), Mode::RUSR | Mode::WUSR).unwrap();
-        assert!(why("pipe").unwrap().contains("no file"));
+        assert_eq!(why("pipe"), Some(Planted::NoFile));
         fs::create_dir(at("dir")).unwrap();
-        assert!(why("dir").unwrap().contains("no file"));
+        assert_eq!(why("dir"), Some(Planted::NoFile));
         assert!(home.file(OsStr::new("none"), false).is_err());
         assert_eq!(home.names("pipe"), [std::ffi::OsString::from("pipe")]);
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::{ChangeId, Journal, Line, MAKING_LIMIT, State, bounds, write_line};
 use crate::Result;
 use crate::journal::change::{Change, Scope};
+use crate::journal::error::NotUndone;
 use crate::journal::recover::told_by_hand;
 use crate::machine::{self, lock};
 
@@ -16,11 +17,11 @@ impl Journal {
     /// # Errors
     /// When it cannot be undone; it then stays in the journal.
     pub fn undo(&self, id: ChangeId) -> Result<()> {
-        match self.take_in_hand(id).map_err(|e| self.error(e))? {
+        match self.take_in_hand(id).map_err(|e| self.error(e.to_string()))? {
             None => Ok(()),
             Some(hand) => {
                 self.forget_what_goes_with(&hand.change)?;
-                self.take_back(&hand.change).map_err(|e| self.error(told_by_hand(&hand.change, e, &self.path)))?;
+                self.take_back(&hand.change).map_err(|e| self.error(told_by_hand(&hand.change, &e, &self.path)))?;
                 self.forget(id)
             }
         }
@@ -36,13 +37,13 @@ impl Journal {
 
     /// Takes a change in hand, so that no other thread undoes it meanwhile; waits for one that does. `None` where
     /// it is undone already.
-    fn take_in_hand(&self, id: ChangeId) -> std::result::Result<Option<InHand<'_>>, String> {
+    fn take_in_hand(&self, id: ChangeId) -> Result<Option<InHand<'_>>, NotUndone> {
         let busy = |s: &mut State| s.in_hand.contains(&id);
         let waited = self.made.wait_timeout_while(lock(&self.state), MAKING_LIMIT, busy);
         let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         let Some((_, change)) = state.live.iter().find(|(i, _)| *i == id).cloned() else { return Ok(None) };
         if waited.timed_out() {
-            return Err(format!("{change} is still being undone by another thread; the next start undoes it"));
+            return Err(NotUndone::InHand(change));
         }
         state.in_hand.push(id);
         Ok(Some(InHand { journal: self, id, change }))
@@ -71,27 +72,26 @@ impl Journal {
             let state = lock(&self.state);
             (state.live.clone(), state.making.clone())
         };
-        let mut failed: Vec<String> = machine::kill_marked(self.cookie(), |_| true).err().into_iter().collect();
+        let stuck = machine::kill_marked(self.cookie(), |_| true).err();
+        let mut failed: Vec<String> = stuck.map(|e| e.to_string()).into_iter().collect();
         let disks: Vec<Change> =
             live.iter().map(|(_, c)| c).filter(|c| matches!(c, Change::OwnDisk { .. })).cloned().collect();
         for (id, change) in live.into_iter().rev() {
             if making.contains(&id) {
-                failed.push(format!(
-                    "{change} is still being made; it stays in the journal and the next start undoes it"
-                ));
+                failed.push(NotUndone::BeingMade(change).to_string());
                 continue;
             }
             let _hand = match self.take_in_hand(id) {
                 Ok(None) => continue,
                 Ok(Some(hand)) => hand,
                 Err(e) => {
-                    failed.push(e);
+                    failed.push(e.to_string());
                     continue;
                 }
             };
             let undone = if change.goes_with_a_disk(&disks) { Ok(()) } else { self.take_back(&change) };
-            if let Err(e) = undone.and_then(|()| self.forget(id).map_err(|e| e.to_string())) {
-                failed.push(told_by_hand(&change, e, &self.path));
+            if let Err(e) = undone.and_then(|()| Ok(self.forget(id)?)) {
+                failed.push(told_by_hand(&change, &e, &self.path));
             }
         }
         failed
@@ -123,7 +123,7 @@ impl Journal {
     }
 
     /// Undoes one change as far as this owner knows it.
-    fn take_back(&self, change: &Change) -> std::result::Result<(), String> {
+    fn take_back(&self, change: &Change) -> Result<(), NotUndone> {
         let (held, scratch) = {
             let state = lock(&self.state);
             let held: Vec<_> = state.held.iter().map(|(_, path, fd)| (path.clone(), Arc::clone(fd))).collect();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::journal::error::{NotUndone, VolumeFailure};
 use crate::{Exec, Local};
 
 /// ZFS user property that names the owner of a volume.
@@ -50,45 +51,45 @@ pub struct Volume {
     pub options: Vec<String>,
 }
 
-/// What a tool said: `Err` holds its exit and its complaint.
-type Said = Result<String, String>;
+/// What a tool said.
+type Said = Result<String, VolumeFailure>;
 
 impl Volume {
     /// Removes it with the system's own tools.
-    pub(crate) fn undo(&self) -> Result<(), String> {
+    pub(crate) fn undo(&self) -> Result<(), NotUndone> {
         self.remove(&|program, args| {
             let mut exec = Exec::new(program).args(args.iter().cloned()).limit(TOOL_LIMIT);
             let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/bin:/bin".into());
             exec.env.insert("PATH".into(), format!("{path}:{SBIN}"));
             exec.env.insert("LC_ALL".into(), "C".into());
             // Without the owner's mark: its processes have been ended by now.
-            let output = Local::new().exec_gently(&exec).map_err(|e| e.to_string())?;
+            let output = Local::new().exec_gently(&exec).map_err(VolumeFailure::NotRun)?;
             if output.ok() {
                 return Ok(output.out());
             }
-            Err(format!("`{}` failed ({:?}): {}", exec.shown(), output.end, output.err().trim()))
+            let stderr = output.err().trim().to_owned();
+            Err(VolumeFailure::Tool { command: exec.shown(), end: output.end, stderr })
         })
     }
 
-    fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), String> {
-        let by_hand = || format!("to remove it by hand: `{}`", self.removal());
-        let failed = |e: String| format!("cannot remove {self}: {e}; {}", by_hand());
-        let left = |e: &str| format!("cannot remove {self}: {e} and was left alone; if it is yours, {}", by_hand());
-        let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed("its name has no '/'".into()))?;
+    fn remove(&self, run: &dyn Fn(&str, &[String]) -> Said) -> Result<(), NotUndone> {
+        let own = || Box::new(self.clone());
+        let failed = |why| NotUndone::Volume { volume: own(), why };
+        let (parent, last) = self.name.rsplit_once('/').ok_or_else(|| failed(VolumeFailure::NoParent))?;
         if !last.starts_with(PREFIX) || self.tag.is_empty() {
-            return Err(left("it is no volume of vmio"));
+            return Err(NotUndone::NoVolumeOfOurs(own()));
         }
         let until = Instant::now() + BUSY_LIMIT;
         loop {
             match self.mark(parent, last, run).map_err(failed)? {
                 None => return Ok(()),
                 Some(marks) if self.is_ours(&marks, last) => {}
-                Some(_) => return Err(left("it does not bear the mark of this owner")),
+                Some(_) => return Err(NotUndone::OthersVolume(own())),
             }
             match self.destroy(run) {
                 // Looked at once more: what a tool says is not what is there.
                 Ok(_) if self.mark(parent, last, run).map_err(failed)?.is_none() => return Ok(()),
-                Ok(_) if Instant::now() >= until => return Err(failed("it is still there".into())),
+                Ok(_) if Instant::now() >= until => return Err(failed(VolumeFailure::StillThere)),
                 Err(e) if Instant::now() >= until || !busy(&e) => return Err(failed(e)),
                 _ => std::thread::sleep(Duration::from_millis(200)),
             }
@@ -124,12 +125,13 @@ impl Volume {
         parent: &str,
         last: &str,
         run: &dyn Fn(&str, &[String]) -> Said,
-    ) -> Result<Option<Vec<String>>, String> {
+    ) -> Result<Option<Vec<String>>, VolumeFailure> {
+        let output = |of: &'static str| move |source| VolumeFailure::Output { of, source };
         match self.kind {
             VolumeKind::Lvm => {
                 let text = run("lvs", &words(&["--reportformat", "json", "-o", "lv_name,lv_tags", parent]))?;
-                let doc: Value = serde_json::from_str(&text).map_err(|e| format!("output of lvs: {e}"))?;
-                let rows = doc["report"][0]["lv"].as_array().ok_or("lvs lists no volumes")?;
+                let doc: Value = serde_json::from_str(&text).map_err(output("lvs"))?;
+                let rows = doc["report"][0]["lv"].as_array().ok_or(VolumeFailure::NoList)?;
                 let row = rows.iter().find(|r| r["lv_name"] == last);
                 Ok(row.map(|r| r["lv_tags"].as_str().unwrap_or("").split(',').map(str::to_owned).collect()))
             }
@@ -141,7 +143,7 @@ impl Volume {
             }
             VolumeKind::Rbd => {
                 let text = run("rbd", &self.with_options(&["ls", "--format", "json", parent]))?;
-                let images: Vec<String> = serde_json::from_str(&text).map_err(|e| format!("output of rbd ls: {e}"))?;
+                let images: Vec<String> = serde_json::from_str(&text).map_err(output("rbd ls"))?;
                 if !images.iter().any(|image| image == last) {
                     return Ok(None);
                 }
@@ -183,9 +185,10 @@ fn words(args: &[&str]) -> Vec<String> {
     args.iter().map(|&a| a.to_owned()).collect()
 }
 
-/// Whether a tool's complaint says that somebody still has the volume open (lvremove, zfs, rbd).
-fn busy(complaint: &str) -> bool {
-    ["in use", "busy", "watchers"].iter().any(|word| complaint.contains(word))
+/// Whether a tool complains that somebody still has the volume open (lvremove, zfs, rbd).
+fn busy(failure: &VolumeFailure) -> bool {
+    let VolumeFailure::Tool { stderr, .. } = failure else { return false };
+    ["in use", "busy", "watchers"].iter().any(|word| stderr.contains(word))
 }
 
 /// Devices that an image is mapped to, from `rbd showmapped --format json`: a list (Ceph 14 and
@@ -225,6 +228,10 @@ mod tests {
         ran: RefCell<Vec<String>>,
     }
 
+    fn complains(stderr: &str) -> Said {
+        Err(VolumeFailure::Tool { command: "a tool".into(), end: crate::End::Exit(5), stderr: stderr.into() })
+    }
+
     impl System {
         fn of(there: bool, mark: &'static str) -> Self {
             Self {
@@ -241,7 +248,7 @@ mod tests {
             let line = format!("{program} {}", args.join(" "));
             self.ran.borrow_mut().push(line.clone());
             if !self.parent {
-                return Err("Volume group \"vg0\" not found; cannot open 'tank/vm'; error opening pool 'rbd'".into());
+                return complains("Volume group \"vg0\" not found; cannot open 'tank/vm'; error opening pool 'rbd'");
             }
             let there = self.there.get();
             Ok(match line.as_str() {
@@ -267,7 +274,7 @@ mod tests {
                 l if l.contains("lvremove") || l.contains("zfs destroy") || l.contains(" rm ") => {
                     if self.busy.get() > 0 {
                         self.busy.set(self.busy.get() - 1);
-                        return Err("Logical volume vg0/vmio-x in use.".into());
+                        return complains("Logical volume vg0/vmio-x in use.");
                     }
                     assert!(!l.contains("rbd") || !self.mapped.get(), "a mapped image cannot be removed");
                     self.there.set(false);
@@ -277,7 +284,7 @@ mod tests {
             })
         }
 
-        fn removing(&self, kind: VolumeKind, name: &str) -> Result<(), String> {
+        fn removing(&self, kind: VolumeKind, name: &str) -> Result<(), NotUndone> {
             let options = if kind == VolumeKind::Rbd { words(&["--id", "u"]) } else { vec![] };
             let volume = Volume { kind, name: name.into(), tag: "me".into(), options };
             volume.remove(&|program, args| self.run(program, args))
@@ -302,11 +309,13 @@ mod tests {
         for (kind, name) in NAMES {
             for mark in ["", "-", "me-too", "somebody"] {
                 let system = System::of(true, mark);
-                assert!(system.removing(kind, name).unwrap_err().contains("left alone"), "{name} {mark}");
+                let said = system.removing(kind, name).unwrap_err().to_string();
+                assert!(said.contains("left alone"), "{name} {mark}: {said}");
                 assert!(system.there.get());
             }
             let system = System::of(true, "me");
-            assert!(system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().contains("left alone"));
+            let said = system.removing(kind, &name.replace("vmio-", "vm-")).unwrap_err().to_string();
+            assert!(said.contains("left alone"), "{said}");
             assert!(system.there.get() && system.ran.borrow().is_empty());
         }
     }
@@ -349,7 +358,7 @@ mod tests {
     fn a_group_that_cannot_be_asked_is_a_failure() {
         for (kind, name) in NAMES {
             let system = System { parent: false, ..System::of(true, "me") };
-            let said = system.removing(kind, name).unwrap_err();
+            let said = system.removing(kind, name).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains("not found"), "{said}");
             let by_hand = [
                 "`lvremove --yes vg0/vmio-x`",

@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 use crate::reach::{self, Error, LIMIT, MOST_SAID, Machine, NO_PLACE, OURS, Program, SILENCE};
 
 mod base64;
+mod error;
 mod pump;
 mod virsh;
 
+use error::{BY_HAND, Trouble};
 use pump::{Ends, Pump, WRITE_BYTES};
 use virsh::Virsh;
 
@@ -47,19 +49,41 @@ pub struct Domain {
     name: String,
 }
 
+/// Why a text names no domain.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no address like libvirt://web1: {wrong}")]
+pub struct NoDomain {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub wrong: Wrong,
+}
+
+/// What is wrong with an address of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Wrong {
+    #[error("it does not begin with libvirt://")]
+    Scheme,
+    #[error("a domain's name has 1 to {MOST_BYTES} bytes, and does not begin with `-`")]
+    Name,
+    #[error("a domain's name has no `/` and no control characters")]
+    Characters,
+}
+
 impl FromStr for Domain {
-    type Err = String;
+    type Err = NoDomain;
 
     /// Nothing in it can become an option of `virsh`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("`{text}` is no address like libvirt://web1: {what}");
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with libvirt://"))?;
+    fn from_str(text: &str) -> Result<Self, NoDomain> {
+        let wrong = |wrong| NoDomain { text: text.to_owned(), wrong };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong(Wrong::Scheme))?;
         let name = rest.strip_suffix('/').unwrap_or(rest);
         if name.is_empty() || name.starts_with('-') || name.len() > MOST_BYTES {
-            return Err(wrong("a domain's name has 1 to 255 bytes, and does not begin with `-`"));
+            return Err(wrong(Wrong::Name));
         }
         if name.chars().any(|c| c.is_control() || c == '/') {
-            return Err(wrong("a domain's name has no `/` and no control characters"));
+            return Err(wrong(Wrong::Characters));
         }
         Ok(Self { name: name.to_owned() })
     }
@@ -79,24 +103,6 @@ pub struct Guest {
     pub uuid: String,
 }
 
-/// What `virsh` said, and what to do: the first that fits.
-const MENDS: [(&str, &str); 10] = [
-    ("cannot start", "install libvirt-clients, which has virsh (docs/libvirt.md)"),
-    ("failed to connect to the hypervisor", "see whether libvirtd runs; VIRSH_DEFAULT_CONNECT_URI names another one"),
-    ("failed to get domain", "virsh list --all names the domains"),
-    ("domain is not running", "virsh start DOMAIN"),
-    (
-        "QEMU guest agent is not configured",
-        "it has no channel for one: virsh edit DOMAIN, <channel type='unix'><target type='virtio' \
-         name='org.qemu.guest_agent.0'/></channel>, and start it anew",
-    ),
-    ("agent is not connected", "in the guest: apt install qemu-guest-agent, and see that it runs"),
-    ("agent is not responding", "in the guest: systemctl restart qemu-guest-agent"),
-    ("read only access", "be root here, or a member of the group libvirt"),
-    ("has been disabled", "in the guest: allow it in /etc/qemu/qemu-ga.conf (/etc/sysconfig/qemu-ga)"),
-    ("Failed to execute child process", "only guests with Linux and /bin/sh can be worked on"),
-];
-
 /// Goes into the domain by this command (`virsh`, with options of its own), with the agent among these that is for its
 /// processor.
 ///
@@ -104,24 +110,23 @@ const MENDS: [(&str, &str); 10] = [
 /// When the domain is off or its guest has no agent that takes files and commands.
 pub fn open(virsh: &[String], domain: &Domain, agents: &[Program]) -> Result<Guest, Error> {
     let until = Instant::now() + LIMIT;
-    let failed = |said: String| {
-        let (what, help) = reach::told("virsh", &said, &said, &MENDS);
-        let help = help.unwrap_or("try it by hand: virsh qemu-agent-command DOMAIN '{\"execute\":\"guest-info\"}'");
-        let name = &domain.name;
-        Error { address: domain.to_string(), what, help: help.replace("DOMAIN", name) }
+    let failed = |trouble: Trouble| {
+        let (what, help) = trouble.told();
+        Error { address: domain.to_string(), what, help: help.unwrap_or(BY_HAND).replace("DOMAIN", &domain.name) }
     };
-    let cannot = |what: &'static str| move |e: io::Error| format!("cannot {what}: {e}");
+    let cannot = |what: &'static str| move |source: io::Error| Trouble::Cannot { what, source };
     let uuid = virsh::run(virsh, &["domuuid", "--", &domain.name]).map_err(failed)?.trim().to_owned();
     let state = virsh::run(virsh, &["domstate", "--", &uuid]).map_err(failed)?.trim().to_owned();
     if state != "running" {
-        return Err(failed(format!("domain is not running: it is {state}")));
+        return Err(failed(Trouble::NotRunning(state)));
     }
-    let mut asked = Virsh::start(virsh, &uuid).map_err(cannot("start virsh")).map_err(failed)?;
+    let mut asked = Virsh::start(virsh, &uuid).map_err(Trouble::NotStarted).map_err(failed)?;
     able(&mut asked).map_err(failed)?;
     let said = run(&mut asked, &PLACE.replace("SILENCE", &SILENCE.as_secs().to_string()), until).map_err(failed)?;
     let word = |name: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(OURS)?.strip_prefix(name));
-        line.map(|rest| rest.trim().to_owned()).ok_or_else(|| failed(format!("a shell in the guest said: {said:.200}")))
+        let other = || failed(Trouble::Shell(format!("said: {said:.200}")));
+        line.map(|rest| rest.trim().to_owned()).ok_or_else(other)
     };
     let (machine, place) = (word("is")?, word("at")?);
     if place.is_empty() {
@@ -129,7 +134,7 @@ pub fn open(virsh: &[String], domain: &Domain, agents: &[Program]) -> Result<Gue
     }
     // It is written into a script there.
     if !place.starts_with('/') || !place.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-".contains(&b)) {
-        return Err(failed(format!("a directory whose name a shell would not leave as it is: {place:.200}")));
+        return Err(failed(Trouble::Place(place)));
     }
     let program =
         Program::among(agents, &machine).map_err(|[what, help]| Error { address: domain.to_string(), what, help })?;
@@ -139,11 +144,11 @@ pub fn open(virsh: &[String], domain: &Domain, agents: &[Program]) -> Result<Gue
     let pump = Pump::start(asked, ends, theirs).map_err(cannot("start a thread")).map_err(failed)?;
     Machine::greet(&domain.to_string(), place.into(), stream, pump, until)
         .map(|machine| Guest { machine, uuid })
-        .map_err(|(pump, why)| failed(pump.ended().unwrap_or(why)))
+        .map_err(|(pump, why)| failed(pump.ended().unwrap_or(why.into())))
 }
 
 /// Whether the guest's agent does what is needed.
-fn able(virsh: &mut Virsh) -> Result<(), String> {
+fn able(virsh: &mut Virsh) -> Result<(), Trouble> {
     virsh.ask("guest-ping", &Value::Null)?;
     let info = virsh.ask("guest-info", &Value::Null)?;
     let commands = info["supported_commands"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -151,35 +156,37 @@ fn able(virsh: &mut Virsh) -> Result<(), String> {
     let lacking: Vec<&str> = NEEDED.into_iter().filter(|name| !is_enabled(name)).collect();
     match lacking.is_empty() {
         true => Ok(()),
-        false => Err(format!("its guest agent forbids {}: it has been disabled there", lacking.join(", "))),
+        false => Err(Trouble::Forbidden(lacking)),
     }
 }
 
 /// Runs a script in the guest; its words.
-fn run(virsh: &mut Virsh, script: &str, until: Instant) -> Result<String, String> {
+fn run(virsh: &mut Virsh, script: &str, until: Instant) -> Result<String, Trouble> {
     let pid = start(virsh, script, true)?;
     loop {
         let now = virsh.ask("guest-exec-status", &json!({ "pid": pid }))?;
         if now["exited"] == true {
             let said = base64::decode(now["out-data"].as_str().unwrap_or_default());
-            let said = said.filter(|said| said.len() <= MOST_SAID).ok_or("a shell in the guest said too much")?;
+            let said = said.filter(|said| said.len() <= MOST_SAID);
+            let said = said.ok_or_else(|| Trouble::Shell("said too much".to_owned()))?;
             return Ok(String::from_utf8_lossy(&said).into_owned());
         }
         if Instant::now() > until {
-            return Err(format!("a shell in the guest did not end within {} s", LIMIT.as_secs()));
+            return Err(Trouble::Shell(format!("did not end within {} s", LIMIT.as_secs())));
         }
         thread::sleep(POLL);
     }
 }
 
-fn start(virsh: &mut Virsh, script: &str, capture: bool) -> Result<i64, String> {
+fn start(virsh: &mut Virsh, script: &str, capture: bool) -> Result<i64, Trouble> {
     let arguments = json!({ "path": "/bin/sh", "arg": ["-c", script], "capture-output": capture });
     let said = virsh.ask("guest-exec", &arguments)?;
-    said["pid"].as_i64().ok_or_else(|| format!("its guest agent started something without a number: {said:.100}"))
+    let no_number = || Trouble::GuestAgent(format!("started something without a number: {said:.100}"));
+    said["pid"].as_i64().ok_or_else(no_number)
 }
 
 /// Sends the agent and starts it.
-fn begin(virsh: &mut Virsh, place: &str, agent: &[u8]) -> Result<Ends, String> {
+fn begin(virsh: &mut Virsh, place: &str, agent: &[u8]) -> Result<Ends, Trouble> {
     let file = pump::open(virsh, &format!("{place}/vmio-agent"), "w")?;
     for piece in agent.chunks(WRITE_BYTES) {
         pump::write(virsh, file, piece)?;
@@ -207,7 +214,7 @@ mod tests {
         for wrong in
             ["libvirt://", "libvirt:///", "libvirt://--all", "libvirt://a/b", "libvirt://a\nb", "ssh://a", "web1"]
         {
-            assert!(is(wrong).unwrap_err().contains("no address like libvirt://web1"), "{wrong}");
+            assert!(is(wrong).unwrap_err().to_string().contains("no address like libvirt://web1"), "{wrong}");
         }
     }
 }

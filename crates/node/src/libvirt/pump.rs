@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::base64;
+use super::error::Trouble;
 use super::virsh::Virsh;
 use crate::reach::{Carrier, END_LIMIT};
 use crate::stream::SPOOL_BYTES;
@@ -39,7 +40,7 @@ pub struct Ends {
 /// The pump at work, in a thread of its own.
 pub struct Pump {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Option<String>>>,
+    thread: Option<JoinHandle<Option<Trouble>>>,
 }
 
 impl Pump {
@@ -57,7 +58,7 @@ impl Pump {
     }
 
     /// Ends it, and says what went wrong where something did.
-    pub fn ended(mut self) -> Option<String> {
+    pub fn ended(mut self) -> Option<Trouble> {
         self.stop.store(true, Ordering::SeqCst);
         self.thread.take().and_then(|thread| thread.join().ok().flatten())
     }
@@ -89,12 +90,12 @@ struct Work {
 }
 
 impl Work {
-    fn run(&mut self, mut stream: &UnixStream, stop: &AtomicBool) -> Result<(), String> {
+    fn run(&mut self, mut stream: &UnixStream, stop: &AtomicBool) -> Result<(), Trouble> {
         let mut buffer = vec![0; WRITE_BYTES];
         let (mut wait, mut lived) = (LOOKS[0], Instant::now());
         while !stop.load(Ordering::SeqCst) {
             // What is to go there is also what ends the wait.
-            stream.set_read_timeout(Some(wait)).map_err(|e| e.to_string())?;
+            stream.set_read_timeout(Some(wait))?;
             match stream.read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(n) => {
@@ -103,19 +104,19 @@ impl Work {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(e.into()),
             }
             let bytes = self.look()?;
             if bytes.is_empty() {
                 wait = (wait * 2).min(LOOKS[1]);
             } else {
                 wait = LOOKS[0];
-                stream.write_all(&bytes).map_err(|e| e.to_string())?;
+                stream.write_all(&bytes)?;
             }
             if lived.elapsed() > LIFE {
                 lived = Instant::now();
                 if self.is_over()? {
-                    return Err("the agent in the guest has ended".to_owned());
+                    return Err(Trouble::AgentEnded);
                 }
             }
         }
@@ -123,7 +124,7 @@ impl Work {
     }
 
     /// What is new in the spool.
-    fn look(&mut self) -> Result<Vec<u8>, String> {
+    fn look(&mut self) -> Result<Vec<u8>, Trouble> {
         let Some(file) = self.file else {
             // It is not there before the agent has something to say.
             self.file = self.open(self.number, "r").ok();
@@ -145,7 +146,7 @@ impl Work {
         Ok(bytes)
     }
 
-    fn open(&mut self, number: u64, mode: &str) -> Result<i64, String> {
+    fn open(&mut self, number: u64, mode: &str) -> Result<i64, Trouble> {
         open(&mut self.virsh, &format!("{}/{number}", self.ends.spool), mode)
     }
 
@@ -153,7 +154,7 @@ impl Work {
         let _ = close(&mut self.virsh, file);
     }
 
-    fn is_over(&mut self) -> Result<bool, String> {
+    fn is_over(&mut self) -> Result<bool, Trouble> {
         Ok(self.virsh.ask("guest-exec-status", &json!({ "pid": self.ends.shell }))?["exited"] == true)
     }
 
@@ -172,33 +173,36 @@ impl Work {
     }
 }
 
-fn number(value: &Value) -> Result<i64, String> {
-    value.as_i64().ok_or_else(|| format!("its guest agent answered {value:.100} where a number was asked for"))
+fn number(value: &Value) -> Result<i64, Trouble> {
+    let other = || Trouble::GuestAgent(format!("answered {value:.100} where a number was asked for"));
+    value.as_i64().ok_or_else(other)
 }
 
 /// Opens a file in the guest, without waiting.
-pub fn open(virsh: &mut Virsh, path: &str, mode: &str) -> Result<i64, String> {
+pub fn open(virsh: &mut Virsh, path: &str, mode: &str) -> Result<i64, Trouble> {
     number(&virsh.ask("guest-file-open", &json!({ "path": path, "mode": mode }))?)
 }
 
 /// Closes one that is open there.
-pub fn close(virsh: &mut Virsh, file: i64) -> Result<(), String> {
+pub fn close(virsh: &mut Virsh, file: i64) -> Result<(), Trouble> {
     virsh.ask("guest-file-close", &json!({ "handle": file })).map(|_| ())
 }
 
 /// Writes [`WRITE_BYTES`] at most, and sees that they are there.
-pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), String> {
+pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), Trouble> {
     let said = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": base64::encode(bytes) }))?;
-    if number(&said["count"])? != bytes.len() as i64 {
-        return Err(format!("{} of {} bytes were written in the guest", said["count"], bytes.len()));
+    let written = number(&said["count"])?;
+    if written != bytes.len() as i64 {
+        return Err(Trouble::Cut { written, bytes: bytes.len() });
     }
     virsh.ask("guest-file-flush", &json!({ "handle": file })).map(|_| ())
 }
 
-fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, String> {
+fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, Trouble> {
     let said = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
     let bytes = base64::decode(said["buf-b64"].as_str().unwrap_or_default());
-    let bytes = bytes.ok_or("its guest agent answered with what is no base64")?;
+    let wrong = |what: &str| Trouble::GuestAgent(what.to_owned());
+    let bytes = bytes.ok_or_else(|| wrong("answered with what is no base64"))?;
     let fits = bytes.len() <= READ_BYTES && said["count"].as_u64() == Some(bytes.len() as u64);
-    fits.then_some(bytes).ok_or_else(|| "its guest agent gave other bytes than it says".to_owned())
+    fits.then_some(bytes).ok_or_else(|| wrong("gave other bytes than it says"))
 }

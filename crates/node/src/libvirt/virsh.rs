@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::error::Trouble;
 use crate::{Exec, Local, Node};
 
 /// How long the guest's agent may take for an answer, in seconds.
@@ -26,8 +27,8 @@ const LONGEST_LINE: usize = 1000;
 const PROMPTS: [&str; 2] = ["virsh # ", "virsh > "];
 const MARK: &str = "vmio-asked-";
 
-/// A question's end: an answer, or what `virsh` said.
-pub type Answer = Result<Value, String>;
+/// A question's end: an answer, or why there is none.
+pub type Answer = Result<Value, Trouble>;
 
 /// `virsh`, at a domain.
 pub struct Virsh {
@@ -40,16 +41,17 @@ pub struct Virsh {
 }
 
 /// What a `virsh` of its own says.
-pub fn run(command: &[String], words: &[&str]) -> Result<String, String> {
-    let (program, options) = command.split_first().ok_or("no command for virsh is named")?;
+pub fn run(command: &[String], words: &[&str]) -> Result<String, Trouble> {
+    let (program, options) = command.split_first().ok_or(Trouble::NoCommand)?;
     let env = [("LC_ALL".to_owned(), "C".to_owned())].into();
     let exec = Exec { keep_bytes: MOST_BYTES, env, ..Exec::new(program.as_str()) };
     let exec = exec.args(options.iter().map(String::as_str)).args(["--quiet"]).args(words.iter().copied());
-    let output = Local::new().exec(&exec.limit(LIMIT)).map_err(|e| format!("cannot start {program}: {e}"))?;
+    let not_run = |why| Trouble::NotRun { program: program.clone(), why };
+    let output = Local::new().exec(&exec.limit(LIMIT)).map_err(not_run)?;
     match output.ok() && !output.truncated {
         true => Ok(output.out()),
-        false if output.truncated => Err(format!("the answer has more than {MOST_BYTES} bytes")),
-        false => Err(output.err()),
+        false if output.truncated => Err(Trouble::TooLong(MOST_BYTES)),
+        false => Err(Trouble::Said(output.err())),
     }
 }
 
@@ -89,20 +91,21 @@ impl Virsh {
         self.asked += 1;
         let mark = format!("{MARK}{}", self.asked);
         let lines = format!("qemu-agent-command --timeout {limit} {} '{question}'\necho {mark}\n", self.uuid);
-        self.input.write_all(lines.as_bytes()).map_err(|e| format!("virsh takes no more questions: {e}"))?;
+        let refused = |e: io::Error| Trouble::Virsh(format!("takes no more questions: {e}"));
+        self.input.write_all(lines.as_bytes()).map_err(refused)?;
         let said = self.until(&mark)?;
         // Its shell may repeat what it was told, behind the prompt.
         said.lines()
             .map(bare)
             .find_map(|line| {
-                let failed = line.strip_prefix("error:").map(|why| Err(why.trim().to_owned()));
+                let failed = line.strip_prefix("error:").map(|why| Err(Trouble::Said(why.trim().to_owned())));
                 failed.or_else(|| line.starts_with("{\"return\"").then(|| returned(line)))
             })
-            .unwrap_or_else(|| Err("virsh gave no answer".to_owned()))
+            .unwrap_or_else(|| Err(Trouble::Virsh("gave no answer".to_owned())))
     }
 
     /// What it says until a line begins with the mark.
-    fn until(&mut self, mark: &str) -> Result<String, String> {
+    fn until(&mut self, mark: &str) -> Result<String, Trouble> {
         let until = Instant::now() + LIMIT;
         let mut buffer = vec![0; 64 << 10];
         loop {
@@ -117,18 +120,19 @@ impl Virsh {
                 at += line.len();
             }
             if self.heard.len() > MOST_BYTES {
-                return Err(format!("virsh said {MOST_BYTES} bytes and not that it had done as it was told"));
+                let said = format!("said {MOST_BYTES} bytes and not that it had done as it was told");
+                return Err(Trouble::Virsh(said));
             }
             let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.input.set_read_timeout(Some(left)).map_err(|e| e.to_string())?;
+            self.input.set_read_timeout(Some(left))?;
             match self.input.read(&mut buffer) {
                 Ok(0) => {
                     let said = String::from_utf8_lossy(&self.heard).into_owned();
-                    return Err(format!("virsh ended: {}", said.trim()));
+                    return Err(Trouble::Ended(said.trim().to_owned()));
                 }
                 Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(format!("virsh gave no answer within {} s", LIMIT.as_secs())),
+                Err(_) => return Err(Trouble::Virsh(format!("gave no answer within {} s", LIMIT.as_secs()))),
             }
         }
     }
@@ -150,9 +154,10 @@ fn bare(mut line: &str) -> &str {
 }
 
 fn returned(answer: &str) -> Answer {
-    let mut answer: Value = serde_json::from_str(answer).map_err(|e| format!("an answer that is no JSON: {e}"))?;
+    let no_json = |e: serde_json::Error| Trouble::WrongAnswer(format!("that is no JSON: {e}"));
+    let mut answer: Value = serde_json::from_str(answer).map_err(no_json)?;
     match answer.get_mut("return") {
         Some(value) => Ok(value.take()),
-        None => Err("an answer without a value".to_owned()),
+        None => Err(Trouble::WrongAnswer("without a value".to_owned())),
     }
 }

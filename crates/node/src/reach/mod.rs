@@ -78,6 +78,17 @@ pub(crate) const NO_PLACE: [&str; 2] = [
     "make room, or mount one of them without noexec",
 ];
 
+/// Why an agent that was put there is not worked with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ungreeted {
+    #[error("cannot share a socket: {0}")]
+    Socket(io::Error),
+    #[error("the agent does not answer: {0}")]
+    NoAnswer(crate::Error),
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
 /// What carries the stream to an agent.
 pub(crate) trait Carrier: Send {
     /// Waits for the end of all that runs for it, here and there, and ends it when that takes too long.
@@ -104,18 +115,18 @@ impl Machine {
         stream: UnixStream,
         carrier: C,
         until: Instant,
-    ) -> Result<Self, (C, String)> {
+    ) -> Result<Self, (C, Ungreeted)> {
         let halves = || -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
             Ok((Box::new(stream.try_clone()?), Box::new(stream.try_clone()?)))
         };
         let halves = match halves() {
             Ok(halves) => halves,
-            Err(e) => return Err((carrier, format!("cannot share a socket: {e}"))),
+            Err(e) => return Err((carrier, Ungreeted::Socket(e))),
         };
         let begun = Remote::connect(address, halves, until.saturating_duration_since(Instant::now()))
-            .map_err(|e| format!("the agent does not answer: {e}"))
+            .map_err(Ungreeted::NoAnswer)
             .and_then(|remote| {
-                let pulse = pulse(remote.clone()).map_err(|e| format!("cannot start a thread: {e}"))?;
+                let pulse = pulse(remote.clone()).map_err(Ungreeted::Thread)?;
                 Ok((remote, pulse))
             });
         match begun {

@@ -32,13 +32,22 @@ pub fn wipefs(node: &dyn Node, device: &Path, at: &Path) -> Result<Vec<String>> 
     parse_wipefs(&output.out()).map_err(|e| unsure(format!("`{}`: {e}", cmd.shown())))
 }
 
-fn parse_wipefs(text: &str) -> std::result::Result<Vec<String>, String> {
+/// Why what wipefs says is not understood.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error(transparent)]
+    NoJson(#[from] serde_json::Error),
+    #[error("no list of signatures")]
+    NoList,
+}
+
+fn parse_wipefs(text: &str) -> Result<Vec<String>, Unread> {
     // Older versions print nothing at all for an empty device.
     if text.trim().is_empty() {
         return Ok(vec![]);
     }
-    let doc: serde_json::Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
-    let list = doc["signatures"].as_array().ok_or("no list of signatures")?;
+    let doc: serde_json::Value = serde_json::from_str(text)?;
+    let list = doc["signatures"].as_array().ok_or(Unread::NoList)?;
     Ok(list.iter().map(|s| s["type"].as_str().unwrap_or("an unknown signature").to_owned()).collect())
 }
 

@@ -19,13 +19,43 @@ pub struct Address {
     pub port: Option<u16>,
 }
 
+/// Why a text is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no address like ssh://root@host:22: {wrong}")]
+pub struct NoAddress {
+    /// The text.
+    pub text: String,
+    /// What is wrong with it.
+    pub wrong: Wrong,
+}
+
+/// What is wrong with an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Wrong {
+    #[error("it does not begin with ssh://")]
+    Scheme,
+    #[error("`]` is missing")]
+    Bracket,
+    #[error("a port stands behind `:`")]
+    BehindBracket,
+    #[error("no IPv6 address is in the brackets")]
+    NoIpv6,
+    #[error("the port is no number from 0 to 65535")]
+    Port,
+    #[error("a host has letters, digits, `.`, `-` and `_`, and does not begin with `-`")]
+    Host,
+    #[error("a user has letters, digits, `.`, `-` and `_`, and does not begin with `-`")]
+    User,
+}
+
 impl FromStr for Address {
-    type Err = String;
+    type Err = NoAddress;
 
     /// Nothing in it can become an option of `ssh`, or a word of a shell.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("`{text}` is no address like ssh://root@host:22: {what}");
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("it does not begin with ssh://"))?;
+    fn from_str(text: &str) -> Result<Self, NoAddress> {
+        let wrong = |wrong| NoAddress { text: text.to_owned(), wrong };
+        let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong(Wrong::Scheme))?;
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (user, place) = match rest.rsplit_once('@') {
             Some((user, place)) => (Some(user), place),
@@ -33,29 +63,29 @@ impl FromStr for Address {
         };
         let (host, port) = match place.strip_prefix('[') {
             Some(bracketed) => {
-                let (host, port) = bracketed.split_once(']').ok_or_else(|| wrong("`]` is missing"))?;
+                let (host, port) = bracketed.split_once(']').ok_or_else(|| wrong(Wrong::Bracket))?;
                 let port = match port {
                     "" => None,
-                    _ => Some(port.strip_prefix(':').ok_or_else(|| wrong("a port stands behind `:`"))?),
+                    _ => Some(port.strip_prefix(':').ok_or_else(|| wrong(Wrong::BehindBracket))?),
                 };
                 if host.parse::<std::net::Ipv6Addr>().is_err() {
-                    return Err(wrong("no IPv6 address is in the brackets"));
+                    return Err(wrong(Wrong::NoIpv6));
                 }
                 (host, port)
             }
             None => place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port))),
         };
-        let port = port.map(|port| port.parse().map_err(|_| wrong("the port is no number from 0 to 65535")));
+        let port = port.map(|port| port.parse().map_err(|_| wrong(Wrong::Port)));
         let allowed = |word: &str, more: &str| {
             let mut bytes = word.bytes();
             let is_word = |b: u8| b.is_ascii_alphanumeric() || more.as_bytes().contains(&b);
             word.len() <= MOST_BYTES && bytes.next().is_some_and(|b| b != b'-' && is_word(b)) && bytes.all(is_word)
         };
         if !allowed(host, "._-:") {
-            return Err(wrong("a host has letters, digits, `.`, `-` and `_`, and does not begin with `-`"));
+            return Err(wrong(Wrong::Host));
         }
         if user.is_some_and(|user| !allowed(user, "._-")) {
-            return Err(wrong("a user has letters, digits, `.`, `-` and `_`, and does not begin with `-`"));
+            return Err(wrong(Wrong::User));
         }
         Ok(Self { user: user.map(str::to_owned), host: host.to_owned(), port: port.transpose()? })
     }
@@ -126,7 +156,7 @@ mod tests {
             ("ssh://host/path", "a host has"),
             ("ssh://$(reboot)", "a host has"),
         ] {
-            let said = text.parse::<Address>().unwrap_err();
+            let said = text.parse::<Address>().unwrap_err().to_string();
             assert!(said.contains(why), "{text}: {said}");
         }
     }

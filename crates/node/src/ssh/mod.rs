@@ -1,6 +1,7 @@
 //! Machines that are reached by the user's own `ssh`, with the user's keys, configuration and known hosts. The agent is
 //! sent over the connection, serves it by its standard streams, and is gone with it ([`crate::reach`]).
 
+use std::fmt::Display;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use crate::reach::{self, Carrier, END_LIMIT, Error, LIMIT, MOST_SAID, Machine, N
 mod address;
 mod name;
 
-pub use address::{Address, SCHEME};
+pub use address::{Address, NoAddress, SCHEME, Wrong};
 pub use name::Host;
 
 /// How long `ssh` may take to reach the other machine, in seconds.
@@ -53,7 +54,7 @@ pub fn open(ssh: &[String], address: &Address, agents: &[Program]) -> Result<Mac
         .map_err(|e| failed(format!("cannot start {}: {e}", ssh.join(" ")), "install openssh-client"))?;
     let mut head = Head { stream: stream.try_clone().map_err(cannot("share a socket"))?, until, said: 0 };
     // Whoever still talks there is heard no more, and so ends.
-    let refused = |running: &mut Ssh, why: &str| {
+    let refused = |running: &mut Ssh, why: &dyn Display| {
         let _ = stream.shutdown(Shutdown::Both);
         running.refused(address, why)
     };
@@ -131,10 +132,10 @@ impl Ssh {
     }
 
     /// What went wrong, in `ssh`'s own words where it has any. It is ended.
-    fn refused(&mut self, address: &Address, why: &str) -> Error {
+    fn refused(&mut self, address: &Address, why: &dyn Display) -> Error {
         self.end();
         let said = String::from_utf8_lossy(&lock(&self.said)).into_owned();
-        let (what, help) = told(address, &said, why);
+        let (what, help) = told(address, &said, &why.to_string());
         Error { address: address.to_string(), what, help }
     }
 
@@ -198,6 +199,19 @@ fn told(address: &Address, said: &str, why: &str) -> (String, String) {
     (what, help.replace("BY_HAND", &address.by_hand()).replace("HOST", &address.host))
 }
 
+/// Why a shell over there did not say what it was asked.
+#[derive(Debug, thiserror::Error)]
+enum NoWord {
+    #[error("the connection ended before a shell answered")]
+    Ended,
+    #[error("no shell answered within {} s", LIMIT.as_secs())]
+    Late,
+    #[error("a shell said {MOST_SAID} bytes and not what it was asked")]
+    TooMuch,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
 /// What the shell over there says before the agent does.
 struct Head {
     stream: UnixStream,
@@ -207,24 +221,24 @@ struct Head {
 
 impl Head {
     /// The rest of the next line of the script's that begins with this word. What a login says before it is passed over.
-    fn line(&mut self, word: &str) -> Result<String, String> {
+    fn line(&mut self, word: &str) -> Result<String, NoWord> {
         let mut line = Vec::new();
         loop {
             let left = self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            self.stream.set_read_timeout(Some(left)).map_err(|e| e.to_string())?;
+            self.stream.set_read_timeout(Some(left))?;
             let mut byte = [0];
             match (&self.stream).read(&mut byte) {
-                Ok(0) => return Err("the connection ended before a shell answered".to_owned()),
+                Ok(0) => return Err(NoWord::Ended),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    return Err(format!("no shell answered within {} s", LIMIT.as_secs()));
+                    return Err(NoWord::Late);
                 }
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(e.into()),
             }
             self.said += 1;
             if self.said > MOST_SAID {
-                return Err(format!("a shell said {MOST_SAID} bytes and not what it was asked"));
+                return Err(NoWord::TooMuch);
             }
             if byte[0] != b'\n' {
                 line.push(byte[0]);

@@ -1,9 +1,10 @@
 //! The program's command line.
 
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 use super::packet::{HEADER_BYTES, MOST_BYTES};
-use super::schedule::{Schedule, Step};
+use super::schedule::{NoSchedule, Schedule, Step};
 use super::{SECOND_NS, receive, send};
 
 /// How it is called.
@@ -25,7 +26,7 @@ receive   says `ready ADDRESS PORT`, counts what comes, and ends after S
 Both print one line of JSON at their end.";
 
 /// Longest time: a day.
-const MOST_SECONDS: f64 = 86_400.0;
+const MOST_SECONDS: u64 = 86_400;
 /// Highest rate: beyond any link.
 const MOST_BITS: u64 = 10_000_000_000_000;
 
@@ -38,6 +39,34 @@ pub enum Command {
     Receive(receive::Job),
     /// To say its version.
     Version,
+}
+
+/// What is wrong with the arguments.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum WrongUse {
+    #[error("it is told neither to send nor to receive")]
+    NoCommand,
+    #[error("{0} is neither `send` nor `receive`")]
+    UnknownCommand(String),
+    #[error("ADDRESS and PORT are missing")]
+    NoAddress,
+    #[error("{word} is no {what}")]
+    Argument { word: String, what: &'static str },
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    #[error("{0} needs a value")]
+    NoValue(String),
+    #[error("{command} knows no argument {name}")]
+    UnknownOption { command: String, name: String },
+    #[error("{name} {word} is no {what}")]
+    Value { name: String, word: String, what: &'static str },
+    #[error("{name} {word} is out of range: {least} to {most}{unit}")]
+    OutOfRange { name: String, word: String, least: u64, most: u64, unit: &'static str },
+    #[error("--rate-at {0} is not SECOND=BITS")]
+    NoStep(String),
+    #[error(transparent)]
+    Schedule(#[from] NoSchedule),
 }
 
 /// The options of either command, each as it was written.
@@ -58,22 +87,22 @@ struct Options {
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> {
+pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, WrongUse> {
     let mut args = args.into_iter();
-    let verb = args.next().ok_or("it is told neither to send nor to receive")?;
+    let verb = args.next().ok_or(WrongUse::NoCommand)?;
     let sends = match verb.as_str() {
         "send" => true,
         "receive" => false,
         "--version" => return Ok(Command::Version),
-        other => return Err(format!("{other} is neither `send` nor `receive`")),
+        _ => return Err(WrongUse::UnknownCommand(verb)),
     };
-    let (address, port) = args.next().zip(args.next()).ok_or("ADDRESS and PORT are missing")?;
-    let ip: IpAddr = address.parse().map_err(|_| format!("{address} is no IP address"))?;
-    let port: u16 = port.parse().map_err(|_| format!("{port} is no port"))?;
+    let (address, port) = args.next().zip(args.next()).ok_or(WrongUse::NoAddress)?;
+    let ip: IpAddr = address.parse().map_err(|_| WrongUse::Argument { word: address, what: "IP address" })?;
+    let port: u16 = port.parse().map_err(|_| WrongUse::Argument { word: port, what: "port" })?;
     let at = SocketAddr::new(ip, port);
     let mut told = Options::default();
     while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or(format!("{name} needs a value"));
+        let mut value = || args.next().ok_or_else(|| WrongUse::NoValue(name.clone()));
         match (name.as_str(), sends) {
             ("--seconds", _) => told.length_ns = Some(time(&name, &value()?)?),
             ("--rate", true) => told.rate = Some(rate(&name, &value()?)?),
@@ -84,10 +113,10 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> 
             ("--blocking", true) => told.blocking = true,
             ("--senders", false) => told.senders = Some(number(&name, &value()?)?),
             ("--quiet", false) => told.quiet_ns = Some(time(&name, &value()?)?),
-            _ => return Err(format!("{verb} knows no argument {name}")),
+            _ => return Err(WrongUse::UnknownOption { command: verb, name }),
         }
     }
-    let length_ns = told.length_ns.ok_or("--seconds is missing")?;
+    let length_ns = told.length_ns.ok_or(WrongUse::Missing("--seconds"))?;
     match sends {
         true => told.send(at, length_ns).map(Command::Send),
         false => {
@@ -98,45 +127,54 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, String> 
 }
 
 impl Options {
-    fn send(self, to: SocketAddr, length_ns: u64) -> Result<send::Job, String> {
+    fn send(self, to: SocketAddr, length_ns: u64) -> Result<send::Job, WrongUse> {
         if to.port() == 0 {
-            return Err("0 is no port to send to".to_owned());
+            return Err(WrongUse::Argument { word: "0".to_owned(), what: "port to send to" });
         }
-        let bytes = self.bytes.ok_or("--bytes is missing")?;
+        let bytes = self.bytes.ok_or(WrongUse::Missing("--bytes"))?;
         if !(HEADER_BYTES..=MOST_BYTES).contains(&bytes) {
-            return Err(format!("--bytes {bytes} is out of range: {HEADER_BYTES} to {MOST_BYTES}"));
+            let (least, most) = (HEADER_BYTES as u64, MOST_BYTES as u64);
+            return Err(out_of_range("--bytes", &bytes.to_string(), least, most, ""));
         }
         let first = self.rate.map(|rate_bits| Step { from_ns: 0, rate_bits });
         let later = self.steps.into_iter().map(|(from_ns, rate_bits)| Step { from_ns, rate_bits });
         let steps: Vec<Step> = first.into_iter().chain(later).collect();
         if steps.is_empty() {
-            return Err("--rate is missing".to_owned());
+            return Err(WrongUse::Missing("--rate"));
         }
         let schedule = Schedule::new(&steps, bytes, length_ns)?.within(self.within_ns);
         Ok(send::Job { to, bytes, schedule, waits: self.blocking, greet_ns: self.greet_ns })
     }
 }
 
-fn number(name: &str, word: &str) -> Result<usize, String> {
-    word.parse().map_err(|_| format!("{name} {word} is no whole number"))
+fn read<T: FromStr>(name: &str, word: &str, what: &'static str) -> Result<T, WrongUse> {
+    word.parse().map_err(|_| WrongUse::Value { name: name.to_owned(), word: word.to_owned(), what })
 }
 
-fn rate(name: &str, word: &str) -> Result<u64, String> {
-    let bits: u64 = word.parse().map_err(|_| format!("{name} {word} is no whole number of bits a second"))?;
-    if bits <= MOST_BITS { Ok(bits) } else { Err(format!("{name} {word} is out of range: 0 to {MOST_BITS}")) }
+fn out_of_range(name: &str, word: &str, least: u64, most: u64, unit: &'static str) -> WrongUse {
+    WrongUse::OutOfRange { name: name.to_owned(), word: word.to_owned(), least, most, unit }
 }
 
-fn time(name: &str, word: &str) -> Result<u64, String> {
-    let seconds: f64 = word.parse().map_err(|_| format!("{name} {word} is no number of seconds"))?;
-    match (0.0..=MOST_SECONDS).contains(&seconds) {
+fn number(name: &str, word: &str) -> Result<usize, WrongUse> {
+    read(name, word, "whole number")
+}
+
+fn rate(name: &str, word: &str) -> Result<u64, WrongUse> {
+    let bits: u64 = read(name, word, "whole number of bits a second")?;
+    if bits <= MOST_BITS { Ok(bits) } else { Err(out_of_range(name, word, 0, MOST_BITS, "")) }
+}
+
+fn time(name: &str, word: &str) -> Result<u64, WrongUse> {
+    let seconds: f64 = read(name, word, "number of seconds")?;
+    match (0.0..=MOST_SECONDS as f64).contains(&seconds) {
         true => Ok((seconds * SECOND_NS as f64).round() as u64),
-        false => Err(format!("{name} {word} is out of range: 0 to {MOST_SECONDS} seconds")),
+        false => Err(out_of_range(name, word, 0, MOST_SECONDS, " seconds")),
     }
 }
 
 /// `SECOND=BITS`.
-fn step(word: &str) -> Result<(u64, u64), String> {
-    let (second, bits) = word.split_once('=').ok_or(format!("--rate-at {word} is not SECOND=BITS"))?;
+fn step(word: &str) -> Result<(u64, u64), WrongUse> {
+    let (second, bits) = word.split_once('=').ok_or_else(|| WrongUse::NoStep(word.to_owned()))?;
     Ok((time("--rate-at", second)?, rate("--rate-at", bits)?))
 }
 
@@ -145,7 +183,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn of(line: &str) -> Result<Command, String> {
+    fn of(line: &str) -> Result<Command, WrongUse> {
         parse(line.split_whitespace().map(str::to_owned))
     }
 
@@ -193,7 +231,7 @@ mod tests {
             ("receive 10.0.0.1 9 --seconds", "--seconds needs a value"),
             ("receive 10.0.0.1 9 --seconds 1 --rate 5", "receive knows no argument --rate"),
         ] {
-            let said = of(line).unwrap_err();
+            let said = of(line).unwrap_err().to_string();
             assert!(said.contains(says), "{line}: {said}");
         }
     }

@@ -18,6 +18,20 @@ pub struct Step {
     pub rate_bits: u64,
 }
 
+/// Why there is no schedule for what is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NoSchedule {
+    #[error("it has no length")]
+    NoLength,
+    #[error("{0} changes of the rate are more than {MOST_STEPS}")]
+    Steps(usize),
+    #[error("the rate from second {} on does not come after the one before it", super::seconds(*from_ns))]
+    Order { from_ns: u64 },
+    #[error("so many packets cannot be counted")]
+    Uncountable,
+}
+
 /// When each packet is due, in ns from the start.
 #[derive(Debug, Clone)]
 pub struct Schedule {
@@ -48,16 +62,15 @@ impl Schedule {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn new(steps: &[Step], bytes: usize, length_ns: u64) -> Result<Self, String> {
+    pub fn new(steps: &[Step], bytes: usize, length_ns: u64) -> Result<Self, NoSchedule> {
         if length_ns == 0 || bytes == 0 {
-            return Err("it has no length".to_owned());
+            return Err(NoSchedule::NoLength);
         }
         if steps.len() > MOST_STEPS {
-            return Err(format!("{} changes of the rate are more than {MOST_STEPS}", steps.len()));
+            return Err(NoSchedule::Steps(steps.len()));
         }
         if let Some(pair) = steps.windows(2).find(|pair| pair[0].from_ns >= pair[1].from_ns) {
-            let at = super::seconds(pair[1].from_ns);
-            return Err(format!("the rate from second {at} on does not come after the one before it"));
+            return Err(NoSchedule::Order { from_ns: pair[1].from_ns });
         }
         let bits = bytes as u128 * 8 * u128::from(SECOND_NS);
         let (mut parts, mut before) = (Vec::new(), 0u64);
@@ -69,7 +82,7 @@ impl Schedule {
             // k is due where k x bits / rate is below the length.
             let packets = (u128::from(to_ns - step.from_ns) * u128::from(step.rate_bits)).div_ceil(bits);
             let all = u64::try_from(packets).ok().and_then(|packets| Some((packets, before.checked_add(packets)?)));
-            let (packets, after) = all.ok_or("so many packets cannot be counted")?;
+            let (packets, after) = all.ok_or(NoSchedule::Uncountable)?;
             parts.push(Part { from_ns: step.from_ns, to_ns, rate_bits: step.rate_bits, before, packets });
             before = after;
         }
@@ -171,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_is_no_schedule_is_refused() {
-        let of = |steps: &[Step], bytes, ns| Schedule::new(steps, bytes, ns).unwrap_err();
+        let of = |steps: &[Step], bytes, ns| Schedule::new(steps, bytes, ns).unwrap_err().to_string();
         let step = |from_ns, rate_bits| Step { from_ns, rate_bits };
         assert!(of(&[step(0, 1)], 100, 0).contains("no length"));
         assert!(of(&[step(5, 1), step(5, 2)], 100, 9).contains("does not come after"));

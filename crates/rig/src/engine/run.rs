@@ -58,7 +58,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             Some(watcher)
         }
         Some(Err(why)) => {
-            blind(planned.latency_unseen.is_some(), &why).iter().for_each(|line| say(line));
+            blind(planned.latency_unseen.is_some(), &why.to_string()).iter().for_each(|line| say(line));
             None
         }
     };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, Sample, Skipped};
 
 /// Keeps what is measured, at once: a run that is killed has lost nothing.
@@ -26,5 +27,5 @@ pub trait Store {
     ///
     /// # Errors
     /// As [`Store::add_sample`].
-    fn add_effective(&self, run: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()>;
+    fn add_effective(&self, run: i64, at: &ReadAt, settings: &BTreeMap<String, String>) -> anyhow::Result<()>;
 }

@@ -9,7 +9,7 @@ use vmio_node::{Journal, Node};
 
 use super::StopCause;
 use crate::gentle::history::{Limits, Verdict};
-use crate::gentle::instance::Plan;
+use crate::gentle::instance::{Plan, WatchError};
 use crate::gentle::watch::LatencyWatch;
 
 /// How long the others are watched before vmio makes any load of its own.
@@ -35,11 +35,11 @@ impl Watcher {
         journal: &Journal,
         devices: &[(u32, u32)],
         tell: fn(&str),
-    ) -> Result<Watcher, String> {
+    ) -> Result<Watcher, WatchError> {
         let cookie = journal.cookie().to_owned();
-        let plan = Plan::new(local.reader(), &cookie, devices).map_err(|e| e.to_string())?;
-        let others = neighbours::others(local.reader(), &cookie).map_err(|e| e.to_string())?;
-        let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), journal).map_err(|e| e.to_string())?;
+        let plan = Plan::new(local.reader(), &cookie, devices)?;
+        let others = neighbours::others(local.reader(), &cookie)?;
+        let watch = LatencyWatch::start(&plan, others.guests, Limits::default(), journal)?;
         Ok(Watcher { watch, local, cookie, followed: Instant::now(), told_blind: false, tell })
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use vmio_look::require::{self, Requirement};
+use vmio_look::require::{AS_ROOT, Missing, Requirement};
 use vmio_node::linux::block::{DEEPEST, Device};
 use vmio_node::linux::mounts;
 use vmio_node::{Reader, TRACE_PREFIX};
@@ -20,9 +20,9 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracefs rights",
         why: WHY,
-        mend: "run as root",
+        mend: AS_ROOT,
         check: |n| match place(n) {
-            Place::Denied => Err("tracefs may be read by root only".into()),
+            Place::Denied => Err(Missing::RootOnly("tracefs")),
             _ => Ok(()),
         },
     },
@@ -31,7 +31,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         why: WHY,
         mend: "boot a kernel from 4.1 with CONFIG_FTRACE=y",
         check: |n| match (place(n), mounts::has_filesystem(n, "tracefs")) {
-            (Place::None, Some(false)) => Err("this kernel has no tracefs".into()),
+            (Place::None, Some(false)) => Err(Missing::Unlike("this kernel has no tracefs".into())),
             _ => Ok(()),
         },
     },
@@ -40,7 +40,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         why: WHY,
         mend: "mount -t tracefs nodev /sys/kernel/tracing",
         check: |n| match place(n) {
-            Place::None => Err("tracefs is not mounted".into()),
+            Place::None => Err(Missing::Unlike("tracefs is not mounted".into())),
             _ => Ok(()),
         },
     },
@@ -50,7 +50,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         mend: "boot a kernel from 3.10",
         check: |n| match place(n) {
             Place::At(_, names) if !names.iter().any(|n| n == "instances") => {
-                Err("this kernel has no trace instances".into())
+                Err(Missing::Unlike("this kernel has no trace instances".into()))
             }
             _ => Ok(()),
         },
@@ -63,7 +63,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
             let Place::At(place, _) = place(n) else { return Ok(()) };
             let missing = |event: &&&str| n.list(&place.join("events/block").join(event)).is_err();
             match EVENTS.iter().find(missing) {
-                Some(event) => Err(format!("this kernel has no tracepoint block:{event}")),
+                Some(event) => Err(Missing::Unlike(format!("this kernel has no tracepoint block:{event}"))),
                 None => Ok(()),
             }
         },
@@ -130,7 +130,10 @@ pub enum WatchError {
     },
     /// The change could not be journalled, so it was not made.
     #[error("no trace instance was created, because the journal failed: {0}")]
-    Journal(String),
+    Journal(vmio_node::Error),
+    /// The other guests cannot be looked for.
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
 }
 
 fn unmet<T>(why: impl Into<String>) -> Result<T, Unseen> {
@@ -180,8 +183,8 @@ impl Plan {
 
 fn tracefs(reader: &dyn Reader) -> Result<PathBuf, Unseen> {
     for needed in REQUIREMENTS {
-        if let Err(why) = (needed.check)(reader) {
-            return Err(Unseen { why, mend: Some(require::mend_for(reader, needed.mend)) });
+        if let Err(found) = (needed.check)(reader) {
+            return Err(Unseen { why: found.to_string(), mend: Some(needed.mend_for(reader, &found)) });
         }
     }
     match place(reader) {
@@ -268,7 +271,7 @@ mod tests {
     #[test]
     fn each_lack_is_named_with_its_own_mend_and_no_more_than_once() {
         let lacks = |host: &Fake| {
-            let unmet = require::unmet(host, REQUIREMENTS);
+            let unmet = vmio_look::require::unmet(host, REQUIREMENTS);
             unmet.iter().map(|(needed, _)| (needed.name, needed.mend)).collect::<Vec<_>>()
         };
         let at = TRACEFS[0];

@@ -131,7 +131,7 @@ impl LatencyWatch {
         let instance = plan.instance.clone();
         let change = Change::TraceInstance { path: instance.clone() };
         let made = journal.make(change, || fs::create_dir(&instance));
-        made.map_err(|e| WatchError::Journal(e.to_string()))?.map_err(|source| WatchError::File {
+        made.map_err(WatchError::Journal)?.map_err(|source| WatchError::File {
             what: "create",
             path: instance.clone(),
             source,

@@ -10,14 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 use std::{io, net};
 
-use vmio_look::require::{Requirement, root};
+use vmio_look::require::{Missing, Requirement, root};
 use vmio_model::cell::{CONTAINER, Shape};
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::linux::system;
 use vmio_node::{End, Exec, Node, Process, Reader, Remote, container};
 
 use super::directory::{self, Directory};
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, file_error};
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit, file_error};
 use crate::limits::{self, Share};
 use crate::ours::{self, AGENT};
 
@@ -48,7 +48,7 @@ impl GuestKind for Container {
                 name: "vmio-agent",
                 why: "runs programs in the container",
                 mend: "make agent (a package has it in /usr/lib/vmio)",
-                check: |n| AGENT.find(n).map(drop).map_err(|tried| format!("none of {}", listed(&tried))),
+                check: |n| AGENT.find(n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
             },
             Requirement {
                 name: "Linux 5.12",
@@ -60,18 +60,24 @@ impl GuestKind for Container {
                 name: "control groups",
                 why: "hold a container to its processors and its memory",
                 mend: "leave the side container out, or mend what is missing",
-                check: |n| limits::forecast(n, &Share::of(1, 64 << 20)).map(drop),
+                check: |n| match limits::forecast(n, &Share::of(1, 64 << 20)) {
+                    Ok(_) => Ok(()),
+                    Err(why) => Err(Missing::Unlike(why.to_string())),
+                },
             },
         ];
         REQUIREMENTS
     }
-    fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
+    fn fits(&self, shape: &Shape, host: &dyn Reader) -> Result<(), Unfit> {
         if *shape != shape.natively() {
-            return Err("a container has the host's own kernel, and no machine".to_owned());
+            return Err(Unfit::OfContainer);
         }
         match shape.pins.is_empty() {
             true => Ok(()),
-            false => limits::forecast(host, &Share { pins: shape.pins.clone(), ..Share::of(1, 0) }).map(drop),
+            false => {
+                let share = Share { pins: shape.pins.clone(), ..Share::of(1, 0) };
+                limits::forecast(host, &share).map(drop).map_err(Unfit::Unheld)
+            }
         }
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
@@ -116,11 +122,11 @@ fn listed(paths: &[PathBuf]) -> String {
 }
 
 /// Whether a release (`uname -r`) is that of a kernel that can keep a container's mounts from being written to.
-fn new_enough(release: &str) -> std::result::Result<(), String> {
+fn new_enough(release: &str) -> std::result::Result<(), Missing> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= KERNEL => Ok(()),
-        _ => Err(format!("this kernel is {release}")),
+        _ => Err(Missing::Unlike(format!("this kernel is {release}"))),
     }
 }
 
@@ -292,7 +298,7 @@ impl Running {
             Some(End::TimedOut) | None => "; it was ended".to_owned(),
         };
         let report = output.map(|o| o.err().trim().to_owned()).unwrap_or_default();
-        Error::Down { guest: self.name.clone(), what: format!("{seen}{how}"), report }
+        Error::Down { guest: self.name.clone(), what: format!("{seen}{how}"), report, last: None }
     }
 }
 
@@ -315,6 +321,6 @@ mod tests {
             |kernel: Option<&str>, vcpus| Shape { kernel: kernel.map(str::to_owned), vcpus, ..Shape::default() };
         let host = vmio_node::fake::Tree::default();
         assert_eq!(Container.fits(&shape(None, Some(2)), &host), Ok(()));
-        assert!(Container.fits(&shape(Some("6.1"), None), &host).is_err_and(|why| why.contains("host's own kernel")));
+        assert_eq!(Container.fits(&shape(Some("6.1"), None), &host), Err(Unfit::OfContainer));
     }
 }

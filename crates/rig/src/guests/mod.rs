@@ -24,10 +24,12 @@ mod hypervisor;
 mod native;
 pub mod qemu;
 mod ssh;
+mod unfit;
 
 pub use container::Processes;
 pub use hypervisor::{Hypervisor, Thread};
 pub use ssh::NO_MACHINE;
+pub use unfit::Unfit;
 pub use vmio_look::qemu::threads::Role;
 
 /// All kinds, in the order in which they are shown.
@@ -55,11 +57,11 @@ pub trait GuestKind: Sync {
     /// Whether it can have this shape on this host, else why not.
     ///
     /// # Errors
-    /// What it cannot have, in words.
-    fn fits(&self, shape: &Shape, _host: &dyn Reader) -> std::result::Result<(), String> {
+    /// What it cannot have.
+    fn fits(&self, shape: &Shape, _host: &dyn Reader) -> Result<(), Unfit> {
         match shape.is_plain() {
             true => Ok(()),
-            false => Err(format!("a side of kind {} has no shape of its own", self.name())),
+            false => Err(Unfit::Shape(self.name())),
         }
     }
     /// Starts one and waits until commands can run in it.
@@ -286,6 +288,8 @@ pub enum Error {
         what: String,
         /// The end of its console, and what the hypervisor said.
         report: String,
+        /// The last line of those; `None` where there is none.
+        last: Option<String>,
     },
     /// The monitor refused a command or went away.
     #[error(transparent)]
@@ -334,7 +338,10 @@ mod tests {
             for shape in &shapes {
                 match kind.fits(shape, &host) {
                     Ok(()) => assert!(!shares_kernel(kind.name()) || *shape == shape.natively(), "{shape:?}"),
-                    Err(why) => assert!(!why.is_empty() && !why.ends_with('.'), "{}: {why}", kind.name()),
+                    Err(why) => {
+                        let said = why.to_string();
+                        assert!(!said.is_empty() && !said.ends_with('.'), "{}: {said}", kind.name());
+                    }
                 }
             }
         }

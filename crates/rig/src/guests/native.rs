@@ -10,7 +10,7 @@ use vmio_node::{Node, Reader};
 
 use crate::limits::{self, Share};
 
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit};
 
 /// Entry `native`.
 pub struct Native;
@@ -22,14 +22,17 @@ impl GuestKind for Native {
     fn about(&self) -> &'static str {
         "the host itself, limited to the guest's cores and memory"
     }
-    fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
+    fn fits(&self, shape: &Shape, host: &dyn Reader) -> Result<(), Unfit> {
         if *shape != shape.natively() {
-            return Err("the host itself has the machine and the kernel that it has".to_owned());
+            return Err(Unfit::OfHost);
         }
         // Without a control group of its own it is measured all the same, and told; but not on other processors.
         match shape.pins.is_empty() {
             true => Ok(()),
-            false => limits::forecast(host, &Share { pins: shape.pins.clone(), ..Share::of(1, 0) }).map(drop),
+            false => {
+                let share = Share { pins: shape.pins.clone(), ..Share::of(1, 0) };
+                limits::forecast(host, &share).map(drop).map_err(Unfit::Unheld)
+            }
         }
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
@@ -61,7 +64,8 @@ impl Guest for Host {
         None
     }
     fn give_up(&self, seen: &str) -> Error {
-        Error::Down { guest: self.name.clone(), what: seen.to_owned(), report: "it is the host itself".to_owned() }
+        let report = "it is the host itself".to_owned();
+        Error::Down { guest: self.name.clone(), what: seen.to_owned(), report, last: None }
     }
     fn stop(self: Box<Self>) -> Result<()> {
         Ok(())

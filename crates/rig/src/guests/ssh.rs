@@ -57,7 +57,8 @@ impl Guest for Machine {
     }
     fn give_up(&self, seen: &str) -> Error {
         let report = "what was begun there is undone by the agent when it hears nothing more; --resume goes on";
-        Error::Down { guest: self.node.name().to_owned(), what: seen.to_owned(), report: report.to_owned() }
+        let (guest, what) = (self.node.name().to_owned(), seen.to_owned());
+        Error::Down { guest, what, report: report.to_owned(), last: None }
     }
     fn stop(self: Box<Self>) -> Result<()> {
         Ok(())

@@ -62,8 +62,7 @@ impl Tools {
     pub fn add(&mut self, node: &dyn Node, at: PathBuf, program: PathBuf) -> Result<()> {
         let listed = node.exec(&Exec::new("ldd").args([program.to_string_lossy()]).limit(ASK_LIMIT))?;
         // ldd ends with 1 for a static program, which needs nothing.
-        let libraries =
-            libraries(&listed.out()).map_err(|library| Error::NoLibrary { program: program.clone(), library })?;
+        let libraries = libraries(&program, &listed.out())?;
         let placed: Vec<(PathBuf, PathBuf)> =
             libraries.into_iter().map(|file| Ok((place(&file)?, file))).collect::<Result<_>>()?;
         self.files.extend(placed);
@@ -175,13 +174,15 @@ fn place(file: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Library files in the output of ldd(1); `Err` names one that was not found.
-fn libraries(ldd: &str) -> Result<Vec<PathBuf>, String> {
+/// Library files of a program in the output of ldd(1).
+fn libraries(program: &Path, ldd: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for line in ldd.lines() {
         let line = line.trim();
         let target = match line.split_once(" => ") {
-            Some((name, "not found")) => return Err(name.to_owned()),
+            Some((name, "not found")) => {
+                return Err(Error::NoLibrary { program: program.to_owned(), library: name.to_owned() });
+            }
             Some((_, target)) => target,
             None => line,
         };
@@ -204,12 +205,14 @@ mod tests {
         let recorded = "\tlinux-vdso.so.1 (0x00007f45cc6d7000)\n\
                         \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f45cc4cc000)\n\
                         \t/lib64/ld-linux-x86-64.so.2 (0x00007f45cc6d9000)\n";
+        let libraries = |ldd: &str| libraries(Path::new("/usr/bin/fio"), ldd);
         assert_eq!(
             libraries(recorded).unwrap(),
             [Path::new("/lib/x86_64-linux-gnu/libc.so.6"), Path::new("/lib64/ld-linux-x86-64.so.2")]
         );
         assert_eq!(libraries("\tnot a dynamic executable\n").unwrap(), Vec::<PathBuf>::new());
-        assert_eq!(libraries("\tlibrbd.so.1 => not found\n").unwrap_err(), "librbd.so.1");
+        let missing = libraries("\tlibrbd.so.1 => not found\n");
+        assert!(matches!(missing, Err(Error::NoLibrary { library, .. }) if library == "librbd.so.1"));
     }
 
     /// A host whose programs need the C library alone.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vmio_look::require::{Requirement, program, root};
+use vmio_look::require::{Missing, Requirement, program, root};
 use vmio_model::cell::{Actor, Subject};
 use vmio_node::{Exec, Node, Reader};
 
@@ -357,11 +357,11 @@ const TUN: Requirement = Requirement {
 };
 
 /// A device node: it is not opened, since some do something at that.
-fn there(reader: &dyn Reader, path: &str) -> Result<(), String> {
+fn there(reader: &dyn Reader, path: &str) -> Result<(), Missing> {
     match reader.stat(Path::new(path)) {
         Ok(Some(_)) => Ok(()),
-        Ok(None) => Err("it is not there".to_owned()),
-        Err(e) => Err(e.to_string()),
+        Ok(None) => Err(Missing::NotThere),
+        Err(e) => Err(Missing::Unreadable(e.to_string())),
     }
 }
 

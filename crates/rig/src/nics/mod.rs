@@ -63,6 +63,40 @@ pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn NicModel> {
     ALL.iter().copied().filter(move |nic| nic.arches().contains(&arch))
 }
 
+/// Why a device cannot be had, or is not as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unfit {
+    #[error(
+        "{name} has no vhost, one queue and a ring of its own: drop `vhost`, `queues` and `ring`, or use virtio-net"
+    )]
+    NotVirtio { name: &'static str },
+    #[error(
+        "vmio gives {name} no vhost: it has no doorbell that the host's kernel hears when QEMU emulates; drop `vhost` \
+         or use virtio-net"
+    )]
+    NoVhost { name: &'static str },
+    #[error("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}")]
+    Ring { name: &'static str, ring: u32 },
+    #[error("a tap has {MOST_QUEUES} queues at most, not {queues}")]
+    Queues { queues: u32 },
+    /// A guest has set it up otherwise.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Otherwise(Vec<Otherwise>),
+}
+
+/// A part of a guest's device that is not as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{key} is {} instead of {wanted}", found.as_deref().unwrap_or("unknown"))]
+pub struct Otherwise {
+    /// Which.
+    pub key: &'static str,
+    /// What is there; `None` where that is not known.
+    pub found: Option<String>,
+    /// What was asked for.
+    pub wanted: String,
+}
+
 /// The device of that name.
 pub fn find(name: &str) -> Option<&'static dyn NicModel> {
     ALL.iter().copied().find(|n| n.name() == name)
@@ -99,25 +133,19 @@ pub trait NicModel: Sync {
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn fits(&self, asked: &Nic) -> Result<(), String> {
+    fn fits(&self, asked: &Nic) -> Result<(), Unfit> {
         let name = self.name();
         if !self.is_virtio() && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
-            let drop = "drop `vhost`, `queues` and `ring`, or use virtio-net";
-            return Err(format!("{name} has no vhost, one queue and a ring of its own: {drop}"));
+            return Err(Unfit::NotVirtio { name });
         }
         if !self.is_on_pci() && asked.vhost {
-            return Err(format!(
-                "vmio gives {name} no vhost: it has no doorbell that the host's kernel hears when QEMU \
-                                emulates; drop `vhost` or use virtio-net"
-            ));
+            return Err(Unfit::NoVhost { name });
         }
         if let Some(ring) = asked.ring.filter(|ring| !RINGS.contains(ring)) {
-            return Err(format!("a ring of {name} has 256, 512 or 1024 descriptors, not {ring}"));
+            return Err(Unfit::Ring { name, ring });
         }
         match asked.queues {
-            Some(queues) if queues > MOST_QUEUES => {
-                Err(format!("a tap has {MOST_QUEUES} queues at most, not {queues}"))
-            }
+            Some(queues) if queues > MOST_QUEUES => Err(Unfit::Queues { queues }),
             _ => Ok(()),
         }
     }
@@ -126,16 +154,16 @@ pub trait NicModel: Sync {
     ///
     /// # Errors
     /// What differs.
-    fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), String> {
+    fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), Unfit> {
         let mut want = vec![(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
         want.extend(asked.ring.map(|ring| (RING, ring.to_string())));
         want.extend(asked.vhost.then(|| (VHOST, ON.to_owned())));
-        let differs = |(key, value): &&(&str, String)| found.get(*key) != Some(value);
-        let wrong = want.iter().filter(differs).map(|(key, value)| {
-            format!("{key} is {} instead of {value}", found.get(*key).map_or("unknown", String::as_str))
-        });
-        let wrong: Vec<String> = wrong.collect();
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+        let differs = |(key, wanted): (&'static str, String)| {
+            let found = found.get(key).cloned();
+            (found.as_ref() != Some(&wanted)).then_some(Otherwise { key, found, wanted })
+        };
+        let wrong: Vec<Otherwise> = want.into_iter().filter_map(differs).collect();
+        if wrong.is_empty() { Ok(()) } else { Err(Unfit::Otherwise(wrong)) }
     }
 
     /// QEMU's `-device`, with its back end and address.
@@ -173,8 +201,9 @@ mod tests {
             all.map(|(key, value)| (key.to_owned(), value)).into()
         };
         assert_eq!(model.readback(&cards[0], &found(3)), Ok(()));
-        assert_eq!(model.readback(&cards[0], &found(1)), Err("vhost is off for 2 of 3 queues instead of on".into()));
-        assert_eq!(model.readback(&cards[0], &found(0)), Err("vhost is off instead of on".into()));
+        let said = |threads: usize| model.readback(&cards[0], &found(threads)).unwrap_err().to_string();
+        assert_eq!(said(1), "vhost is off for 2 of 3 queues instead of on");
+        assert_eq!(said(0), "vhost is off instead of on");
     }
 
     #[test]
@@ -210,12 +239,12 @@ mod tests {
             let guest = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", &driver);
             let found = effective(&Interfaces::here(&guest), "eth0");
             assert_eq!(nic.readback(&Nic::new(name), &found), Ok(()));
-            let said = nic.readback(&many, &found).unwrap_err();
+            let said = nic.readback(&many, &found).unwrap_err().to_string();
             assert_eq!(said, "guest_queues is 1 instead of 4", "{name}");
             let other = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", "../b44");
             let said = nic.readback(&Nic::new(name), &effective(&Interfaces::here(&other), "eth0")).unwrap_err();
-            assert_eq!(said, format!("guest_driver is b44 instead of {}", nic.driver()));
-            let none = nic.readback(&Nic::new(name), &BTreeMap::new()).unwrap_err();
+            assert_eq!(said.to_string(), format!("guest_driver is b44 instead of {}", nic.driver()));
+            let none = nic.readback(&Nic::new(name), &BTreeMap::new()).unwrap_err().to_string();
             assert!(none.contains("guest_driver is unknown") && none.contains("guest_queues is unknown"), "{none}");
         }
     }

@@ -17,7 +17,7 @@ use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
 
-use super::{ByFiles, Probe, Qemu, Thing, Way};
+use super::{ByFiles, Probe, Qemu, Thing, Unseen, Way};
 
 /// Entry of the list of probes.
 pub struct Cpu;
@@ -58,15 +58,15 @@ impl ByFiles for Cpu {
         paths.extend(servers.iter().map(|server| process::file(server, "stat")));
         paths
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, String> {
-        let [first, .., last] = ticks else { return Err("fewer than two readings".into()) };
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        let [first, .., last] = ticks else { return Err(Unseen::FewReadings) };
         let spent = Spent { first, last };
         match thing {
             Thing::Hypervisor(_, qemu) => threads(qemu, &spent, notes),
             Thing::Container(..) => contained(&spent),
             _ => match (spent.by(0, host_busy), spent.by(0, host_steal)) {
                 (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
-                _ => Err("/proc/stat could not be read".into()),
+                _ => Err(Unseen::NoStat),
             },
         }
     }
@@ -87,9 +87,8 @@ impl Spent<'_> {
 }
 
 /// CPU seconds by role.
-fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Vec<Reading>, String> {
-    let gone = || format!("QEMU (process {}) ended during the cell", qemu.pid);
-    let total = spent.by(0, process_stat).ok_or_else(gone)?;
+fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+    let total = spent.by(0, process_stat).ok_or(Unseen::QemuEnded { pid: qemu.pid })?;
     let mut by_role: BTreeMap<&str, f64> = BTreeMap::new();
     let mut known = 0.0;
     for (i, (tid, role)) in qemu.roles.iter().enumerate() {
@@ -112,9 +111,9 @@ fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Ve
 }
 
 /// CPU seconds by role in a container.
-fn contained(spent: &Spent<'_>) -> Result<Vec<Reading>, String> {
+fn contained(spent: &Spent<'_>) -> Result<Vec<Reading>, Unseen> {
     let of = |seconds: fn(&str) -> Option<f64>| Some(spent.by(0, seconds)? + spent.by(1, seconds)?);
-    let (agent, program) = of(process_stat).zip(of(reaped)).ok_or("the container ended during the cell")?;
+    let (agent, program) = of(process_stat).zip(of(reaped)).ok_or(Unseen::ContainerEnded)?;
     let role = |role: &str, seconds| Reading::scalar(BUSY, seconds).with(ROLE, role);
     Ok(vec![role("agent", agent), role("program", program)])
 }
@@ -170,7 +169,7 @@ mod tests {
     }
 
     /// CPU seconds, and what was noted.
-    fn seen(thing: &Thing, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, String>, Vec<String>) {
+    fn seen(thing: &Thing, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, Unseen>, Vec<String>) {
         let mut notes = Vec::new();
         let found = Cpu.conclude(thing, &[tick(0.0, first), tick(2.0, last)], &mut notes);
         let cpu = found.map(|figures| {
@@ -247,13 +246,13 @@ mod tests {
         let cpu = cpu.unwrap();
         assert!((cpu.by_role["agent"] - 0.04).abs() < 1e-9 && (cpu.by_role["program"] - 1.6).abs() < 1e-9, "{cpu:?}");
         assert!(notes.is_empty());
-        let said = seen(&thing, vec![stat(1, 0), stat(1, 0)], vec![stat(1, 0), String::new()]).0.unwrap_err();
-        assert!(said.contains("container ended"), "{said}");
+        let ended = seen(&thing, vec![stat(1, 0), stat(1, 0)], vec![stat(1, 0), String::new()]).0;
+        assert!(matches!(ended, Err(Unseen::ContainerEnded)), "{ended:?}");
     }
 
     #[test]
     fn a_qemu_that_ends_is_told() {
-        let said = seen(&qemu(), vec![stat("q", 1, 1)], vec![String::new()]).0.unwrap_err();
-        assert!(said.contains("ended"), "{said}");
+        let ended = seen(&qemu(), vec![stat("q", 1, 1)], vec![String::new()]).0;
+        assert!(matches!(ended, Err(Unseen::QemuEnded { pid: 77 })), "{ended:?}");
     }
 }

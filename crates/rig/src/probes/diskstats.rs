@@ -14,7 +14,7 @@ use vmio_model::result::{DeviceUse, LONGEST_WAIT};
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
-use super::{ByFiles, Probe, Thing, Way};
+use super::{ByFiles, Probe, Thing, Unseen, Way};
 
 /// Entry of the list of probes.
 pub struct Diskstats;
@@ -44,15 +44,15 @@ impl ByFiles for Diskstats {
     fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
         if let Thing::Disk(backing) = thing { stat_files(backing) } else { Vec::new() }
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         match (thing, ticks) {
-            (Thing::Disk(Backing { not_visible: Some(reason), .. }), _) => Err(reason.clone()),
+            (Thing::Disk(Backing { not_visible: Some(reason), .. }), _) => Err(Unseen::NotVisible(reason.clone())),
             (_, [first, .., last]) => {
                 let mut all = between(first, last)?.readings();
                 all.push(Reading::scalar(LONGEST_WAIT, longest_wait(ticks)));
                 Ok(all)
             }
-            _ => Err("fewer than two readings".into()),
+            _ => Err(Unseen::FewReadings),
         }
     }
 }
@@ -86,18 +86,17 @@ fn longest_wait(ticks: &[FileSample]) -> f64 {
 }
 
 /// `Err` is why nothing can be said.
-fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
+fn between(first: &FileSample, last: &FileSample) -> Result<DeviceUse, Unseen> {
     let seconds = last.seconds - first.seconds;
     if seconds <= 0.0 {
-        return Err("no time between the readings".into());
+        return Err(Unseen::NoTime);
     }
     let mut all = DeviceUse { seconds, ..DeviceUse::default() };
     let (mut queue_ms, mut busy_ms) = (0, 0);
     for (old, new) in first.contents.iter().zip(&last.contents) {
         let parsed = |text: &[u8]| Counters::parse(std::str::from_utf8(text).ok()?);
-        let gone = || "the counters of a disk could not be read to the end".to_owned();
-        let (old, new) = (parsed(old).ok_or_else(gone)?, parsed(new).ok_or_else(gone)?);
-        let d = new.since(&old).ok_or("the counters of a disk went backwards")?;
+        let (old, new) = (parsed(old).ok_or(Unseen::CutShort)?, parsed(new).ok_or(Unseen::CutShort)?);
+        let d = new.since(&old).ok_or_else(|| Unseen::Backwards("a disk".to_owned()))?;
         all.read_ios += d.reads.ios;
         all.write_ios += d.writes.ios;
         all.read_bytes += d.reads.bytes;
@@ -178,9 +177,10 @@ mod tests {
         let disk = Thing::Disk(Backing::default());
         for (old, new, word) in [(NEW, OLD, "backwards"), (OLD, "", "to the end"), (OLD, "1 2 3", "to the end")] {
             let ticks = [tick(0.0, &[old]), tick(1.0, &[new])];
-            assert!(Diskstats.conclude(&disk, &ticks, &mut Vec::new()).unwrap_err().contains(word));
+            let said = Diskstats.conclude(&disk, &ticks, &mut Vec::new()).unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
         }
-        let said = Diskstats.conclude(&disk, &[tick(0.0, &[OLD])], &mut Vec::new()).unwrap_err();
-        assert!(said.contains("two readings"));
+        let few = Diskstats.conclude(&disk, &[tick(0.0, &[OLD])], &mut Vec::new());
+        assert!(matches!(few, Err(Unseen::FewReadings)), "{few:?}");
     }
 }

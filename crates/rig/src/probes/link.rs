@@ -9,7 +9,7 @@ use vmio_model::summary::wires::WAY;
 use vmio_node::linux::net::{self, Traffic};
 use vmio_node::{Exec, Node};
 
-use super::{ByItself, Looking, Probe, Thing, Way};
+use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
 
 /// How long a look may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -41,8 +41,8 @@ impl Probe for Link {
 }
 
 impl ByItself for Link {
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, String> {
-        let Thing::Link { name, enter } = thing else { return Err("it is no link".into()) };
+    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let Thing::Link { name, enter } = thing else { return Err(Unseen::OtherThing("it is no link")) };
         let before = read(&**node, name, enter)?;
         let (node, name, enter) = (node.clone(), name.clone(), enter.clone());
         Ok(Box::new(Counted { node, name, enter, before, began: Instant::now() }))
@@ -58,13 +58,12 @@ struct Counted {
 }
 
 impl Looking for Counted {
-    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let after = read(&*self.node, &self.name, &self.enter)?;
         let mut all = vec![Reading::scalar("seconds", self.began.elapsed().as_secs_f64())];
         for ((way, old), new) in ["received", "sent"].into_iter().zip(&self.before).zip(&after) {
-            let mut put = |figure: &str, old: u64, new: u64| -> Result<(), String> {
-                let more =
-                    new.checked_sub(old).ok_or_else(|| format!("the counters of {} went backwards", self.name))?;
+            let mut put = |figure: &str, old: u64, new: u64| -> Result<(), Unseen> {
+                let more = new.checked_sub(old).ok_or_else(|| Unseen::Backwards(self.name.clone()))?;
                 all.push(Reading::scalar(figure, more as f64).with(WAY, way));
                 Ok(())
             };
@@ -77,14 +76,14 @@ impl Looking for Counted {
 }
 
 /// What it received and sent since it appeared.
-fn read(node: &dyn Node, name: &str, enter: &[String]) -> Result<[Traffic; 2], String> {
+fn read(node: &dyn Node, name: &str, enter: &[String]) -> Result<[Traffic; 2], Unseen> {
     let command = Exec::new("cat").args([net::traffic_file().display().to_string()]).limit(LIMIT).behind(enter);
-    let output = node.exec(&command).map_err(|e| e.to_string())?;
+    let output = node.exec(&command)?;
     if !output.ok() {
-        return Err(format!("`{}` failed: {}", command.shown(), output.err().trim()));
+        return Err(Unseen::Command { command: command.shown(), said: output.err().trim().to_owned() });
     }
     let text = output.out();
     let found = net::traffic(&text).find(|(interface, ..)| *interface == name);
-    let (_, received, sent) = found.ok_or_else(|| format!("there is no interface {name}"))?;
+    let (_, received, sent) = found.ok_or_else(|| Unseen::NoInterface(name.to_owned()))?;
     Ok([received, sent])
 }

@@ -26,8 +26,10 @@ pub mod link;
 pub mod mountstats;
 pub mod others;
 pub mod page_cache;
+mod unseen;
 mod watch;
 
+pub use unseen::Unseen;
 pub use watch::{Observed, Watch, each_once};
 
 /// All probes.
@@ -69,7 +71,7 @@ pub trait ByFiles: Sync {
     ///
     /// # Errors
     /// Why nothing can be said.
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, String>;
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
 }
 
 /// A probe that attaches something, asks a monitor or runs a command.
@@ -78,7 +80,7 @@ pub trait ByItself: Sync {
     ///
     /// # Errors
     /// Why it cannot.
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, String>;
+    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen>;
 }
 
 /// A probe that looks by itself, at work. What it attached goes when it is dropped.
@@ -87,7 +89,7 @@ pub trait Looking: Send {
     ///
     /// # Errors
     /// Why nothing can be said.
-    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, String>;
+    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
 }
 
 /// What is watched.

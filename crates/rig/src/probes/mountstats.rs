@@ -10,7 +10,7 @@ use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::nfs::{self, Counters};
 
-use super::{ByFiles, Probe, Thing, Way};
+use super::{ByFiles, Probe, Thing, Unseen, Way};
 
 /// Entry of the list of probes.
 pub struct Mountstats;
@@ -37,25 +37,26 @@ impl ByFiles for Mountstats {
     fn paths(&self, _: &Thing) -> Vec<PathBuf> {
         vec![nfs::stats_file().into()]
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         match (thing, ticks) {
             (Thing::Disk(backing), [first, .., last]) => Ok(between(&backing.mount, first, last)?.readings()),
-            _ => Err("fewer than two readings".into()),
+            _ => Err(Unseen::FewReadings),
         }
     }
 }
 
 /// `Err` is why nothing can be said.
-fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceUse, String> {
+fn between(point: &str, first: &FileSample, last: &FileSample) -> Result<DeviceUse, Unseen> {
     let seconds = last.seconds - first.seconds;
     if seconds <= 0.0 {
-        return Err("no time between the readings".into());
+        return Err(Unseen::NoTime);
     }
     let counters = |sample: &FileSample| {
         let text = sample.contents.first().map(|c| String::from_utf8_lossy(c).into_owned()).unwrap_or_default();
-        Counters::of(&text, point).ok_or_else(|| format!("{} has no NFS mount on {point}", nfs::stats_file().display()))
+        Counters::of(&text, point).ok_or_else(|| Unseen::NoMount { point: point.to_owned() })
     };
-    let d = counters(last)?.since(&counters(first)?).ok_or("the counters of the mount went backwards")?;
+    let backwards = || Unseen::Backwards("the mount".to_owned());
+    let d = counters(last)?.since(&counters(first)?).ok_or_else(backwards)?;
     let ios = d.read.count + d.write.count;
     Ok(DeviceUse {
         seconds,
@@ -97,8 +98,11 @@ mod tests {
     fn each_mount_has_its_own_counters() {
         let got = between("/mnt/with space", &tick(0.0, BEFORE), &tick(1.0, AFTER)).unwrap();
         assert_eq!((got.write_ios, got.read_ios, got.read_bytes), (0, 7, 28_672));
-        assert!(between("/", &tick(0.0, BEFORE), &tick(1.0, AFTER)).unwrap_err().contains("no NFS mount on /"));
-        assert!(between("/srv/nfs", &tick(0.0, AFTER), &tick(1.0, BEFORE)).unwrap_err().contains("backwards"));
+        let said = |point: &str, first: &str, last: &str| {
+            between(point, &tick(0.0, first), &tick(1.0, last)).unwrap_err().to_string()
+        };
+        assert!(said("/", BEFORE, AFTER).contains("no NFS mount on /"));
+        assert!(said("/srv/nfs", AFTER, BEFORE).contains("backwards"));
     }
 
     #[test]

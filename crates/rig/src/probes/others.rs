@@ -22,7 +22,7 @@ use vmio_node::linux::cpu;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Node, Reader};
 
-use super::{ByItself, Looking, Probe, Thing, Way};
+use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
 
 /// Entry of the list of probes.
 pub struct Others;
@@ -53,8 +53,8 @@ impl Probe for Others {
 }
 
 impl ByItself for Others {
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, String> {
-        let Thing::Others { than } = *thing else { return Err("these are no processes".into()) };
+    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let Thing::Others { than } = *thing else { return Err(Unseen::OtherThing("these are no processes")) };
         let began = Instant::now();
         let before = Table::read(node.reader(), than)?;
         Ok(Box::new(Counted { node: node.clone(), than, before, began }))
@@ -69,13 +69,13 @@ struct Counted {
 }
 
 impl Looking for Counted {
-    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let reader = self.node.reader();
         let processors = cpu::online(reader).len();
         let seconds = self.began.elapsed().as_secs_f64();
         let Spent { others: busy, ours, kernel } = self.before.spent_until(&Table::read(reader, self.than)?);
         if processors == 0 || seconds <= 0.0 {
-            return Err("the processors of this machine cannot be counted".into());
+            return Err(Unseen::NoProcessors);
         }
         let share = (busy / seconds / processors as f64).min(1.0);
         // By one clock for both: that of processes knows nothing of ticks, nor of what a hypervisor takes away.
@@ -123,8 +123,8 @@ struct Spent {
 struct Table(BTreeMap<(u32, u64), One>);
 
 impl Table {
-    fn read(reader: &dyn Reader, than: u32) -> Result<Self, String> {
-        let numbers = process::all(reader).map_err(|e| e.to_string())?;
+    fn read(reader: &dyn Reader, than: u32) -> vmio_node::Result<Self> {
+        let numbers = process::all(reader)?;
         // One that has ended since is not there.
         let stats = numbers.iter().filter_map(|pid| reader.read_text(&process::file(pid, "stat")).ok());
         Ok(Self::of(stats, than))

@@ -3,14 +3,14 @@
 //!
 //! What a guest's disk takes of it the rest of the host has not (rasmusson2013, section 4). The caches are never dropped.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE};
 use vmio_node::Node;
 
-use super::{ByItself, Looking, Probe, Thing, Way};
+use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
 
 /// Entry of the list of probes.
 pub struct PageCache;
@@ -35,27 +35,24 @@ impl Probe for PageCache {
 }
 
 impl ByItself for PageCache {
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, String> {
-        let Thing::Storage { path, .. } = thing else { return Err("it is no storage".to_owned()) };
-        Ok(Box::new(AtWork { before: held(&**node, path)?, node: Arc::clone(node), path: path.clone() }))
+    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let Thing::Storage { path, .. } = thing else { return Err(Unseen::OtherThing("it is no storage")) };
+        let before = node.reader().cached_bytes(path)?;
+        Ok(Box::new(AtWork { before, node: Arc::clone(node), path: path.clone() }))
     }
 }
 
-/// Bytes of it that are cached; `None` where the kernel does not count them.
-fn held(node: &dyn Node, path: &Path) -> Result<Option<u64>, String> {
-    node.reader().cached_bytes(path).map_err(|e| e.to_string())
-}
-
 struct AtWork {
+    /// Bytes of it that were cached; `None` where the kernel does not count them.
     before: Option<u64>,
     node: Arc<dyn Node>,
     path: PathBuf,
 }
 
 impl Looking for AtWork {
-    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, String> {
+    fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let Some(before) = self.before else { return Ok(Vec::new()) };
-        let after = held(&*self.node, &self.path)?;
+        let after = self.node.reader().cached_bytes(&self.path)?;
         let told = [(CACHED_BEFORE, Some(before)), (CACHED_AFTER, after)];
         Ok(told.into_iter().filter_map(|(name, bytes)| Some(Reading::scalar(name, bytes? as f64))).collect())
     }
@@ -86,6 +83,6 @@ mod tests {
             None => assert_eq!(seen, []),
         }
         let gone = Thing::Storage { target: "sparse".into(), path: dir.path().join("none") };
-        assert!(PageCache.start(&gone, &node).is_err_and(|why| why.contains("none")));
+        assert!(PageCache.start(&gone, &node).is_err_and(|why| why.to_string().contains("none")));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vmio_model::result::{CpuUse, DeviceUse, Seen};
 use vmio_node::{FileSample, Node, SamplePlan, Sampling};
 
-use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Way};
+use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Unseen, Way};
 
 /// What was seen between start and stop.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -71,7 +71,7 @@ enum Look {
     /// Which of its machine's paths are its own.
     Files(&'static dyn ByFiles, Vec<usize>),
     Own(Box<dyn Looking>),
-    Failed(String),
+    Failed(Unseen),
 }
 
 /// How probes look, each at one thing: which of the subjects, the probe's name, its look.
@@ -174,7 +174,7 @@ fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<Fil
                 let (node, probe) = (name.clone(), probe.to_owned());
                 all.seen.push(Seen { node, watched: thing.watched(), probe, figures });
             }
-            Err(why) if matches!(thing, Thing::Disk(_)) && name.is_empty() => all.not_visible = Some(why),
+            Err(why) if matches!(thing, Thing::Disk(_)) && name.is_empty() => all.not_visible = Some(why.to_string()),
             Err(why) => all.notes.push(format!("{probe}: {why}")),
         }
     }
@@ -324,13 +324,14 @@ mod tests {
     }
 
     /// A probe that attaches something, and tells what became of it.
-    struct Attached(Arc<Mutex<Vec<&'static str>>>, Result<f64, String>);
+    struct Attached(Arc<Mutex<Vec<&'static str>>>, Result<f64, &'static str>);
 
     impl Looking for Attached {
-        fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<vmio_model::figure::Reading>, String> {
+        fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<vmio_model::figure::Reading>, Unseen> {
             notes.push("lost 3 of them".into());
             self.0.lock().unwrap().push("stopped");
-            self.1.clone().map(|value| vec![vmio_model::figure::Reading::scalar("packets", value)])
+            let value = self.1.map_err(Unseen::OtherThing)?;
+            Ok(vec![vmio_model::figure::Reading::scalar("packets", value)])
         }
     }
 
@@ -345,9 +346,8 @@ mod tests {
         let subjects = here([Thing::Link { name: "eth0".into(), enter: Vec::new() }]);
         let told = Arc::new(Mutex::new(Vec::new()));
         let own = |outcome| (0, "flows", Look::Own(Box::new(Attached(told.clone(), outcome))));
-        let failed = (0, "perf", Look::Failed("not allowed".into()));
-        let seen =
-            conclude(&subjects, vec![own(Ok(5.0)), own(Err("it lost its map".into())), failed], &BTreeMap::new());
+        let failed = (0, "perf", Look::Failed(Unseen::OtherThing("not allowed")));
+        let seen = conclude(&subjects, vec![own(Ok(5.0)), own(Err("it lost its map")), failed], &BTreeMap::new());
         assert_eq!((seen.seen.len(), &seen.seen[0].watched), (1, &Watched::Link("eth0".into())));
         assert_eq!(seen.notes, ["lost 3 of them", "lost 3 of them", "flows: it lost its map", "perf: not allowed"]);
         assert_eq!(*told.lock().unwrap(), ["stopped", "gone", "stopped", "gone"]);

@@ -64,9 +64,21 @@ pub struct QemuVersion {
 
 impl QemuVersion {
     /// Whether it is new enough for something (its name, and since when), else why not.
-    pub fn meets(self, (what, since): (&str, QemuVersion)) -> Result<(), String> {
-        if self < since { Err(format!("{what} needs QEMU {since}, this host has {self}")) } else { Ok(()) }
+    pub fn meets(self, (what, since): (&'static str, QemuVersion)) -> Result<(), TooOld> {
+        if self < since { Err(TooOld { what, since, has: self }) } else { Ok(()) }
     }
+}
+
+/// A QEMU that cannot do something yet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} needs QEMU {since}, this host has {has}")]
+pub struct TooOld {
+    /// What it cannot do.
+    pub what: &'static str,
+    /// The first that can.
+    pub since: QemuVersion,
+    /// It itself.
+    pub has: QemuVersion,
 }
 
 impl fmt::Display for QemuVersion {

@@ -5,6 +5,7 @@
 
 use vmio_model::cell::{Actor, Subject};
 use vmio_model::result::WorkloadTraits;
+use vmio_model::study::WordError;
 use vmio_node::linux::net::NETFILTER;
 
 use super::ports::is_on;
@@ -28,7 +29,7 @@ impl Setting for BridgeNetfilter {
     fn examples(&self) -> &'static [&'static str] {
         &["on", OFF]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| is_on(text, "netfilter of bridges is").map(|_| text.to_owned())
     }
     fn by_default(&self, actor: &Actor, _workload: &WorkloadTraits) -> Option<ByDefault> {
@@ -44,7 +45,7 @@ impl Setting for BridgeNetfilter {
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let wanted = is_on(value, "netfilter of bridges is").map_err(Error::Refused)?;
+        let wanted = is_on(value, "netfilter of bridges is")?;
         let plug = on.ports.iter().find(|port| port.is_plug);
         let port = plug.ok_or_else(|| Error::Failed("the actor is plugged into no bridge".into()))?;
         if port.enter.is_empty() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use vmio_look::require::{Requirement, program, root};
 use vmio_model::cell::{Actor, Subject};
+use vmio_model::study::WordError;
 use vmio_model::study::guard::Plugged;
 use vmio_node::{Exec, Journal, Output, Process};
 
@@ -53,7 +54,7 @@ impl Setting for Guard {
     fn requirements(&self) -> &'static [Requirement] {
         &[ROOT, MOUNT]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         name
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
@@ -75,7 +76,7 @@ impl Setting for Guard {
         }
         let policy = on.guards.get(value).ok_or_else(|| Error::Refused(format!("no section [guard.{value}]")))?;
         let plugged: Vec<Plugged> = all.iter().map(|ports| plugged(ports)).collect::<Result<_>>()?;
-        let text = policy.whole(&plugged).map_err(Error::Refused)?;
+        let text = policy.whole(&plugged).map_err(|why| Error::Refused(why.to_string()))?;
         let here = on.ports.iter().find(|port| port.is_plug).ok_or_else(|| Error::Refused(NO_PORT.into()))?;
         let (dir, scratch) = directory(on)?;
         let file = dir.join("policy.toml");
@@ -103,16 +104,16 @@ impl Setting for Guard {
 const NO_PORT: &str = "an actor is not plugged into the host";
 
 /// A name of a policy.
-fn name(text: &str) -> std::result::Result<String, String> {
+fn name(text: &str) -> Result<String, WordError> {
     let letter = |c: u8| c.is_ascii_lowercase();
     let fits = text.bytes().next().is_some_and(letter)
         && text.len() <= NAME_MOST
         && text.bytes().all(|c| letter(c) || c.is_ascii_digit() || c == b'-');
     let wrong = || {
-        format!(
+        WordError(format!(
             "{text:?} is no name of a policy: small letters, digits and -, a letter first, {NAME_MOST} at most, as in \
              `exact`, `dba-100ms` (the section [guard.exact])"
-        )
+        ))
     };
     fits.then(|| text.to_owned()).ok_or_else(wrong)
 }

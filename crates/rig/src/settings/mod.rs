@@ -10,7 +10,7 @@ use std::path::Path;
 use vmio_look::require::Requirement;
 use vmio_model::cell::Actor;
 use vmio_model::result::{Mark, WorkloadTraits};
-use vmio_model::study::{GuardPolicy, SettingName};
+use vmio_model::study::{GuardPolicy, SettingName, WordError};
 use vmio_node::Journal;
 
 use crate::nets::Port;
@@ -53,7 +53,7 @@ pub trait Setting: Sync {
     /// Values that it takes, for help, docs and tests.
     fn examples(&self) -> &'static [&'static str];
     /// Gives a value its one spelling, or says what is wrong with it.
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String>;
+    fn reader(&self) -> fn(&str) -> Result<String, WordError>;
     /// What this machine must have.
     fn requirements(&self) -> &'static [Requirement] {
         &[]
@@ -188,6 +188,13 @@ pub enum Error {
     Node(#[from] vmio_node::Error),
 }
 
+/// What cannot be read is refused.
+impl From<WordError> for Error {
+    fn from(WordError(why): WordError) -> Self {
+        Self::Refused(why)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -243,7 +250,7 @@ mod tests {
             // Where values are names that a study gives, any word may be one.
             let senseless = if name == guard::Guard.name() { "No sense" } else { "nonsense" };
             for wrong in ["", " ", "-1", senseless, "No sense", "\u{0}"] {
-                let said = read(wrong).unwrap_err();
+                let WordError(said) = read(wrong).unwrap_err();
                 assert!(setting.examples().iter().any(|e| said.contains(e)), "{name}={wrong:?}: {said}");
             }
             let value = setting.examples()[0];

@@ -4,6 +4,7 @@
 //! changed: they are set back for the cells to come, and go with their owner.
 
 use vmio_model::cell::Actor;
+use vmio_model::study::WordError;
 
 use super::ports::{OfPorts, is_linked, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
@@ -28,7 +29,7 @@ impl Setting for Mtu {
     fn examples(&self) -> &'static [&'static str] {
         &["1500", "9000", "9000-over-1500"]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| Mtus::read(text).map(|_| text.to_owned())
     }
     fn fits(&self, value: &str, actor: &Actor) -> Fit {
@@ -45,7 +46,7 @@ impl Setting for Mtu {
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let Mtus { ends, link } = Mtus::read(value).map_err(Error::Refused)?;
+        let Mtus { ends, link } = Mtus::read(value)?;
         let plug = on.ports.iter().find(|port| port.is_plug);
         // The bridge and its uplink: in the host's namespace, as what the actor is plugged in by is.
         let is_link = |port: &Port| plug.is_some_and(|plug| port.enter == plug.enter && !port.is_plug);
@@ -66,22 +67,22 @@ struct Mtus {
 
 impl Mtus {
     /// `1500`, or `9000-over-1500`.
-    fn read(text: &str) -> std::result::Result<Mtus, String> {
+    fn read(text: &str) -> Result<Mtus, WordError> {
         let Some((ends, link)) = text.split_once("-over-") else {
             return bytes(text).map(|all| Mtus { ends: all, link: all });
         };
         let mtus = Mtus { ends: bytes(ends)?, link: bytes(link)? };
         let alike = || format!("{text:?}: the link takes less than the ends, as in 9000-over-1500; else write one MTU");
-        if mtus.link < mtus.ends { Ok(mtus) } else { Err(alike()) }
+        if mtus.link < mtus.ends { Ok(mtus) } else { Err(WordError(alike())) }
     }
 }
 
-fn bytes(text: &str) -> std::result::Result<u32, String> {
+fn bytes(text: &str) -> Result<u32, WordError> {
     let wrong = || {
-        format!(
+        WordError(format!(
             "{text:?} is no MTU: it is written in bytes, {LEAST} to {MOST}, like 1500 or 9000, or 9000-over-1500 for a \
              link that takes less than its ends"
-        )
+        ))
     };
     let mtu = text.parse::<u32>().ok().filter(|mtu| mtu.to_string() == text);
     mtu.filter(|mtu| (LEAST..=MOST).contains(mtu)).ok_or_else(wrong)
@@ -109,7 +110,7 @@ mod tests {
     fn one_value_one_spelling() {
         assert_eq!((bytes("1500"), bytes("9000")), (Ok(1500), Ok(9000)));
         for wrong in ["", "01500", "1500b", "575", "65536", "-1", "1 500", "9k"] {
-            assert!(bytes(wrong).is_err_and(|why| why.contains("576 to 65535")), "{wrong}");
+            assert!(bytes(wrong).is_err_and(|why| why.0.contains("576 to 65535")), "{wrong}");
         }
         let fits = |network: &str, peer: &str| {
             let path = Subject::Path { network: network.into(), peer: peer.into(), nic: None };
@@ -119,10 +120,10 @@ mod tests {
         assert!(matches!(fits("bridge", "host"), Fit::Refused(why) if why.contains("no link between hosts")));
         assert_eq!(Mtus::read("9000-over-1500"), Ok(Mtus { ends: 9000, link: 1500 }));
         for wrong in ["1500-over-9000", "1500-over-1500"] {
-            assert!(Mtus::read(wrong).is_err_and(|why| why.contains("takes less than the ends")), "{wrong}");
+            assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("takes less than the ends")), "{wrong}");
         }
         for wrong in ["9000-over-", "-over-1500", "9000-over-1500-over-600", "9000-over-01500"] {
-            assert!(Mtus::read(wrong).is_err_and(|why| why.contains("is no MTU")), "{wrong}");
+            assert!(Mtus::read(wrong).is_err_and(|why| why.0.contains("is no MTU")), "{wrong}");
         }
     }
 }

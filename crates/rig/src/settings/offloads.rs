@@ -4,6 +4,7 @@
 
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Actor;
+use vmio_model::study::WordError;
 
 use super::ports::{OfPorts, is_on, over_a_wire};
 use super::{Error, Fit, Result, Setting, Undos, Where};
@@ -28,7 +29,7 @@ impl Setting for Offloads {
     fn examples(&self) -> &'static [&'static str] {
         &["off", "on"]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| is_on(text, "offloads are").map(|_| text.to_owned())
     }
     fn requirements(&self) -> &'static [Requirement] {
@@ -43,7 +44,7 @@ impl Setting for Offloads {
         over_a_wire(actor, "they are", "are cut")
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let wanted = [is_on(value, "offloads are").map_err(Error::Refused)?; 3];
+        let wanted = [is_on(value, "offloads are")?; 3];
         OfPorts { found, set, shown }.put(value, |_| wanted, on, undos)
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use vmio_model::cell::{Actor, Subject};
+use vmio_model::study::WordError;
 use vmio_node::{End, Exec, Journal};
 
 use super::{Error, Fit, Result, Undos, Where};
@@ -83,11 +84,11 @@ impl<T: Copy + PartialEq + Send + 'static> OfPorts<T> {
 }
 
 /// `on` or `off`; `it_is` is what is either, for the error.
-pub(super) fn is_on(text: &str, it_is: &str) -> std::result::Result<bool, String> {
+pub(super) fn is_on(text: &str, it_is: &str) -> Result<bool, WordError> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),
-        _ => Err(format!("{text:?} is neither: {it_is} on or off")),
+        _ => Err(WordError(format!("{text:?} is neither: {it_is} on or off"))),
     }
 }
 

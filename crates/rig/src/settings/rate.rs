@@ -7,6 +7,7 @@
 
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::{Actor, Subject};
+use vmio_model::study::WordError;
 
 use super::ports::is_linked;
 use super::{Error, Fit, Result, Setting, Undos, Where};
@@ -45,7 +46,7 @@ impl Setting for Rate {
     fn requirements(&self) -> &'static [Requirement] {
         &[TC]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| mbit(text).map(spelled)
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
@@ -61,7 +62,7 @@ impl Setting for Rate {
         }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let mbit = mbit(value).map_err(Error::Refused)?;
+        let mbit = mbit(value)?;
         let bytes_per_second = mbit * MBIT / 8;
         let bytes = |seconds: f64| ((bytes_per_second as f64 * seconds) as u64).max(LEAST_BURST).to_string();
         let (burst, queue) = (bytes(BURST_SECONDS), bytes(WAIT_SECONDS));
@@ -109,12 +110,12 @@ fn spelled(mbit: u64) -> String {
     format!("{mbit}mbit")
 }
 
-fn mbit(text: &str) -> std::result::Result<u64, String> {
+fn mbit(text: &str) -> Result<u64, WordError> {
     let wrong = || {
-        format!(
+        WordError(format!(
             "{text:?} is no rate: it is written in whole Mbit/s and in no other way, like 100mbit or 1000mbit, up to {}",
             spelled(MOST_MBIT)
-        )
+        ))
     };
     let mbit = text.strip_suffix("mbit").and_then(|digits| digits.parse::<u64>().ok());
     mbit.filter(|mbit| (1..=MOST_MBIT).contains(mbit) && spelled(*mbit) == text).ok_or_else(wrong)
@@ -140,7 +141,7 @@ mod tests {
     fn one_value_one_spelling() {
         assert_eq!((mbit("100mbit"), mbit("1mbit"), mbit("100000mbit")), (Ok(100), Ok(1), Ok(100_000)));
         for wrong in ["", "100", "0100mbit", "0mbit", "100Mbit", "1gbit", "100001mbit", "-1mbit", "1.5mbit"] {
-            assert!(mbit(wrong).is_err_and(|why| why.contains("like 100mbit or 1000mbit")), "{wrong}");
+            assert!(mbit(wrong).is_err_and(|why| why.0.contains("like 100mbit or 1000mbit")), "{wrong}");
         }
     }
 

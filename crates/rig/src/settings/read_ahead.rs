@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::cell::{Actor, Subject};
 use vmio_model::result::{Mark, WorkloadTraits};
+use vmio_model::study::WordError;
 use vmio_node::linux::block::{self, Device};
 use vmio_node::{Change, Reader};
 
@@ -38,7 +39,7 @@ impl Setting for ReadAhead {
     fn examples(&self) -> &'static [&'static str] {
         &["128k", "4096k", "0k"]
     }
-    fn reader(&self) -> fn(&str) -> std::result::Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| kib(text).map(spelled)
     }
     fn by_default(&self, actor: &Actor, workload: &WorkloadTraits) -> Option<ByDefault> {
@@ -58,7 +59,7 @@ impl Setting for ReadAhead {
         if actor.side.shares_kernel() && !own() { Fit::Refused(on_a_file(target)) } else { Fit::Sets }
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
-        let kib = kib(value).map_err(Error::Refused)?;
+        let kib = kib(value)?;
         let node = on.end.node.clone();
         let path = on.end.path().ok_or_else(|| Error::Refused("the actor was given no disk".into()))?;
         let file = file_of(node.reader(), path, on.actor)?;
@@ -85,13 +86,13 @@ fn spelled(kib: u32) -> String {
     format!("{kib}k")
 }
 
-fn kib(text: &str) -> std::result::Result<u32, String> {
+fn kib(text: &str) -> Result<u32, WordError> {
     let wrong = || {
-        format!(
+        WordError(format!(
             "{text:?} is no read-ahead: it is written in KiB with a k and in no other way, like 128k, 4096k or 0k, a \
              multiple of {PAGE_KIB}k and at most {}",
             spelled(MOST_KIB)
-        )
+        ))
     };
     let kib = text.strip_suffix('k').and_then(|digits| digits.parse::<u32>().ok());
     let fits = |kib: &u32| kib.is_multiple_of(PAGE_KIB) && *kib <= MOST_KIB && spelled(*kib) == text;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vmio_model::shown;
+use vmio_model::{figure, shown};
 use vmio_node::Output;
 
 /// Characters of what a program said that are quoted: a guest's says what it likes.
@@ -48,11 +48,48 @@ pub(super) fn succeeded(node: &str, command: &str, output: &Output) -> Result<()
 }
 
 /// The last line of what a program of vmio's own printed, which is its report.
-pub(super) fn report<T: DeserializeOwned>(text: &str) -> Result<(T, Value), String> {
+pub(super) fn report<T: DeserializeOwned>(text: &str) -> Result<(T, Value), Unusable> {
     let line = text.lines().last().unwrap_or_default();
-    let unusable = |e: serde_json::Error| format!("no report ends it ({e}); it begins {:?}", start_of(text));
+    let unusable = |cause: serde_json::Error| Unusable::NoReport { cause, start: start_of(text) };
     let value: Value = serde_json::from_str(line).map_err(unusable)?;
     Ok((serde_json::from_value(value.clone()).map_err(unusable)?, value))
+}
+
+/// Why what a program printed is no result.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unusable {
+    #[error("no report ends it ({cause}); it begins {start:?}")]
+    NoReport { cause: serde_json::Error, start: String },
+    #[error("of the receiver, {0}")]
+    OfReceiver(Box<Unusable>),
+    #[error("it is no JSON; it begins {0:?}")]
+    NotJson(String),
+    #[error("no JSON in it: {0:?}")]
+    NoJson(String),
+    #[error("{cause} in its JSON, which begins {start:?}")]
+    BadJson { cause: serde_json::Error, start: String },
+    /// What was kept of it before.
+    #[error(transparent)]
+    Kept(serde_json::Error),
+    #[error("no `{key}` {place}")]
+    NoValue { key: &'static str, place: &'static str },
+    #[error("no {what} in it; it begins {start:?}")]
+    NoPart { what: &'static str, start: String },
+    /// A text without what is looked for.
+    #[error("{lack} in {text:?}")]
+    Lacks { lack: String, text: String },
+    #[error("its last line is {0:?}")]
+    LastLine(String),
+    #[error("its log has {whole} whole appends of {appends}: its latency cannot be computed")]
+    Gaps { whole: usize, appends: u64 },
+    /// It did nothing, too little to measure, or other than it was told: what it did.
+    #[error("{0}")]
+    Amount(String),
+    #[error("it says that it took {seconds} s, and {longest:.0} s at most are possible")]
+    Time { seconds: f64, longest: f64 },
+    #[error(transparent)]
+    NotAsDeclared(figure::NotAsDeclared),
 }
 
 /// Result of this folder.
@@ -80,8 +117,8 @@ pub enum Error {
         node: String,
         /// The command line.
         command: String,
-        /// Why, with the start of the output.
-        reason: String,
+        /// Why.
+        reason: Unusable,
     },
     /// What joins this host with another machine keeps packets back.
     #[error(

@@ -29,7 +29,7 @@ pub mod service;
 mod stage;
 
 pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, State, family};
-pub use error::{Error, Result};
+pub use error::{Error, Result, Unusable};
 pub use service::{Ready, Service, Serving};
 pub use stage::{At, End, Role, Stage, Wants};
 
@@ -155,18 +155,21 @@ impl dyn Workload + '_ {
         let result = result?;
         let longest = stage::allowed(began.elapsed().as_secs_f64().max(stage.seconds)).as_secs_f64();
         let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
-        plausible(result.seconds, longest).and_then(|()| figure::check(&traits.figures, &result.figures)).map_err(
-            |reason| Error::Output { node: node.unwrap_or_default(), command: result.command.clone(), reason },
-        )?;
+        let as_declared = || figure::check(&traits.figures, &result.figures).map_err(Unusable::NotAsDeclared);
+        plausible(result.seconds, longest).and_then(|()| as_declared()).map_err(|reason| Error::Output {
+            node: node.unwrap_or_default(),
+            command: result.command.clone(),
+            reason,
+        })?;
         Ok(result)
     }
 }
 
 /// Whether a workload can have taken that long: what a program in a guest says is what the guest likes.
-fn plausible(seconds: f64, longest: f64) -> std::result::Result<(), String> {
+fn plausible(seconds: f64, longest: f64) -> Result<(), Unusable> {
     match seconds.is_finite() && seconds > 0.0 && seconds <= longest {
         true => Ok(()),
-        false => Err(format!("it says that it took {seconds} s, and {longest:.0} s at most are possible")),
+        false => Err(Unusable::Time { seconds, longest }),
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, RunState, Sample, Skipped};
 use vmio_model::run::Run;
 use vmio_model::study::{self, DoneReason, Names, Progress, Step, Study};
@@ -63,8 +64,8 @@ impl Store for Memory {
         *self.environment.borrow_mut() = Some(environment.clone());
         Ok(())
     }
-    fn add_effective(&self, _: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
-        self.effective.borrow_mut().insert(at.into(), settings.clone());
+    fn add_effective(&self, _: i64, at: &ReadAt, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        self.effective.borrow_mut().insert(at.to_string(), settings.clone());
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use vmio_guard::planes::linux::{self, functions};
 use vmio_look::Look;
 use vmio_look::kinds;
 use vmio_look::neighbours;
-use vmio_look::require::{self, Check, Requirement};
+use vmio_look::require::{Check, Requirement};
 use vmio_look::trace;
 use vmio_look::{Managed, managers};
 use vmio_model::cell::Nic;
@@ -135,9 +135,8 @@ impl Places {
     fn of(local: &Local) -> Self {
         let lacks = |kind: &&dyn places::PlaceKind| {
             let missing = kind.requirements().iter().find_map(|r| Some((r, (r.check)(local.reader()).err()?)));
-            missing.map(|(r, found)| {
-                (kind.form(), format!("{}: {found}; {}", r.name, require::mend_for(local.reader(), r.mend)))
-            })
+            missing
+                .map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.mend_for(local.reader(), &found))))
         };
         Self {
             there: places::ALL.iter().flat_map(|kind| kind.list(local)).collect(),
@@ -148,7 +147,7 @@ impl Places {
     fn text(&self, style: Style) -> String {
         let state = |place: &Listed| match &place.state {
             Ok(state) => state.clone(),
-            Err(reason) => style.yellow(reason),
+            Err(unready) => style.yellow(&unready.reason),
         };
         let there = self.there.iter().map(|place| (place.name.as_str(), state(place)));
         let lacking = self.lacking.iter().map(|(form, why)| (*form, format!("not here: {why}")));
@@ -163,7 +162,7 @@ impl Places {
         let there = |p: &'_ Listed| PlaceRow {
             name: p.name.clone(),
             ready: p.state.is_ok(),
-            state: p.state.clone().unwrap_or_else(|reason| reason),
+            state: p.state.clone().unwrap_or_else(|unready| unready.reason),
         };
         PlaceRows {
             there: self.there.iter().map(there).collect(),
@@ -194,11 +193,7 @@ impl Watched {
             about: g.about(),
             managed: g.running(look),
         });
-        let mut all: Vec<Self> = managers.chain(kinds).collect();
-        for unread in all.iter_mut().flat_map(|watched| &mut watched.managed.unread) {
-            unread.mend = require::mend_for(look.reader(), &unread.mend);
-        }
-        all
+        managers.chain(kinds).collect()
     }
 
     /// `3 guests run`, and what kept it from seeing more.
@@ -233,7 +228,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         for requirement in &ability.requirements {
             let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
             if let Check::Unmet { why, mend } = check {
-                missing.push((requirement.name, why.clone(), require::mend_for(reader, mend)));
+                missing.push((requirement.name, why.clone(), mend.clone()));
             }
         }
         rows.push((ability, missing));
@@ -245,9 +240,8 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let look = Look::new(&local);
     let watched = Watched::all(&look);
     let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
-        Ok(runs) => Ok(runs.len()),
         Err(StoreError::Missing { .. }) => Ok(0),
-        Err(e) => Err(e.to_string()),
+        listed => listed.map(|runs| runs.len()),
     };
     let ready = rows.iter().all(|(ability, missing)| missing.is_empty() || !ability.needed);
     if context.json {
@@ -273,7 +267,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             looks_at: watched.iter().map(Watched::json).collect(),
             state_directory: &context.paths.state,
             stored_runs: stored.as_ref().ok().copied(),
-            store_error: stored.as_ref().err().map(String::as_str),
+            store_error: stored.as_ref().err().map(ToString::to_string).as_deref(),
         })?;
     } else {
         let mut text = String::new();
@@ -310,7 +304,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         text += &fit::paragraph("scratch in   ", 13, &format!("{} (change with --on)", scratch.display()));
         text += &places.text(context.style);
         text += &watched.iter().enumerate().map(|(i, w)| w.text(i == 0)).collect::<String>();
-        let stored = stored.map_or_else(|e| e, |n| crate::report::format::count(n, "stored run"));
+        let stored = stored.map_or_else(|e| e.to_string(), |n| crate::report::format::count(n, "stored run"));
         text += &fit::paragraph("state in     ", 13, &format!("{}, {stored}", context.paths.state.display()));
         term::print(&text)?;
     }

@@ -4,8 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use vmio_model::cell::Side;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
-use vmio_model::study::Nature;
-use vmio_model::study::Study;
+use vmio_model::study::{Nature, Study, WordError};
 use vmio_node::Local;
 use vmio_rig::disks::targets::afar::DEVICE;
 use vmio_rig::guests::{self, GuestKind};
@@ -84,12 +83,12 @@ pub struct Args {
 }
 
 /// The id of a rule, or nothing for the costliest finding: a slip is told before anything is measured.
-fn rule(id: &str) -> Result<String, String> {
+fn rule(id: &str) -> Result<String, WordError> {
     if id.is_empty() || Rule::find(id).is_some() {
         return Ok(id.to_owned());
     }
     let near = Rule::nearest(id).map(|near| format!("; did you mean `{near}`?"));
-    Err(format!("no rule has this name{} (docs/rules.md lists all)", near.unwrap_or_default()))
+    Err(WordError(format!("no rule has this name{} (docs/rules.md lists all)", near.unwrap_or_default())))
 }
 
 /// The kinds of guests that vmio starts.

@@ -1,6 +1,7 @@
 //! `vmio top`: who uses the disks, the wire and the processors now, and who suffers for it.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use vmio_model::study::WordError;
 
 use crate::context::{Context, Outcome};
 use crate::top::columns::{self, Column};
@@ -47,11 +48,10 @@ pub struct Args {
 /// Shortest and longest interval.
 const SECONDS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, WordError> {
     let number = text.strip_suffix('s').unwrap_or(text).trim().parse::<f64>().ok();
-    number
-        .filter(|s| SECONDS.contains(s))
-        .ok_or_else(|| format!("seconds from {} to {}, for example 3", SECONDS.start(), SECONDS.end()))
+    let wrong = || WordError(format!("seconds from {} to {}, for example 3", SECONDS.start(), SECONDS.end()));
+    number.filter(|s| SECONDS.contains(s)).ok_or_else(wrong)
 }
 
 /// Columns by their names, and by their titles.
@@ -88,7 +88,7 @@ mod tests {
     fn intervals_and_columns() {
         assert_eq!((seconds("3"), seconds("0.5s")), (Ok(3.0), Ok(0.5)));
         for wrong in ["0", "-1", "nan", "inf", "", "s", "4000", "3m"] {
-            assert!(seconds(wrong).unwrap_err().contains("0.1 to 3600"), "{wrong}");
+            assert!(seconds(wrong).unwrap_err().to_string().contains("0.1 to 3600"), "{wrong}");
         }
         let sorted = |by: &str| Only::try_parse_from(["top", "--sort", by]).map(|only| only.args.sort.key);
         assert_eq!((sorted("latency").unwrap(), sorted("p99").unwrap(), sorted("MB/s").unwrap()), ('l', 'l', 'b'));

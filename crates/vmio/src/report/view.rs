@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::Subject;
 use vmio_model::figure::{Better, Form, Unit};
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, Mark, Skipped};
 use vmio_model::run::Run;
 use vmio_model::stats::Estimate;
@@ -149,13 +150,13 @@ fn depth(requests: f64) -> String {
     if requests < 9.995 { format!("{requests:.2}") } else { format!("{requests:.1}") }
 }
 
-/// Who says what is in force: `target/native` is as the host shows it, what is set (`target/native [name=value]`, and
-/// `target/native (workload)` where the cell does not name it) as it was read back, all else as QEMU says.
-pub fn told_by(attachment: &str) -> &'static str {
-    match () {
-        () if attachment.contains(" [") || attachment.ends_with(')') => "as read back",
-        () if attachment.ends_with("/native") => "as the host shows it",
-        () => "as QEMU reports it",
+/// Who says what is in force.
+pub fn told_by(key: &str) -> &'static str {
+    match ReadAt::of(key) {
+        ReadAt::Target(_) => "as the host shows it",
+        ReadAt::Disk(_) => "as QEMU reports it",
+        ReadAt::Side(_) => "as read there",
+        ReadAt::Set(_) | ReadAt::Kept(_) => "as read back",
     }
 }
 

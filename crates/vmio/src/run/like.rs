@@ -295,7 +295,8 @@ fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &
     }
     if !fits(&all) {
         let why = drivers::find(&all.attachment.driver).and_then(|d| d.fits(&all.attachment).err());
-        told.push(format!("not measured: all together: {}", why.unwrap_or_else(|| "vmio has no such driver".into())));
+        let why = why.map_or_else(|| "vmio has no such driver".to_owned(), |why| why.to_string());
+        told.push(format!("not measured: all together: {why}"));
     } else if all != *found && !mends.contains(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
         mends.push(all);

@@ -18,7 +18,7 @@ use vmio_model::kind::RunKind;
 use vmio_model::result::{Afar, Environment};
 use vmio_model::rules::Severity;
 use vmio_model::run::Run;
-use vmio_model::study::Study;
+use vmio_model::study::{Study, WordError};
 use vmio_node::Local;
 use vmio_node::ssh::Address;
 use vmio_rig::disks::space::gib;
@@ -109,8 +109,8 @@ fn whole(path: PathBuf) -> PathBuf {
 }
 
 /// A number as it is typed.
-fn number(text: &str) -> Result<f64, String> {
-    text.parse().map_err(|_| "give a number, for example 5 or 0.5".to_owned())
+fn number(text: &str) -> Result<f64, WordError> {
+    text.parse().map_err(|_| WordError("give a number, for example 5 or 0.5".to_owned()))
 }
 
 impl Wishes {

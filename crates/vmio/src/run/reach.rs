@@ -44,7 +44,7 @@ fn named(on: &str) -> Option<Result<Named, Failure>> {
     let dir = if dir.is_empty() { PathBuf::from(DIR) } else { PathBuf::from(format!("/{dir}")) };
     let address = format!("{}{place}", way.scheme);
     let read = (way.check)(&address)
-        .map_err(|why| Failure::new(Exit::Usage, why).help(format!("{} ({})", way.form, way.page)));
+        .map_err(|why| Failure::new(Exit::Usage, why.0).help(format!("{} ({})", way.form, way.page)));
     Some(read.map(|()| Named { way, address, dir }))
 }
 

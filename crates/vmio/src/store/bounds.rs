@@ -40,6 +40,21 @@ pub(super) const STUDY: usize = 1 << 20;
 /// Longest command line of a run, and sample without its raw outputs, in bytes.
 pub(super) const TEXT: usize = 16 << 20;
 
+/// What there is too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Excess {
+    #[error("it has more than {VALUES} values")]
+    Values,
+    #[error("its values would take more than {} MiB of memory", MEMORY >> 20)]
+    Memory,
+    #[error("{what} has {} MiB, and vmio takes {}", bytes.div_ceil(1 << 20), most >> 20)]
+    Text { what: &'static str, bytes: usize, most: usize },
+    #[error("it has {found} {what}, and vmio takes {most}")]
+    Things { what: &'static str, found: usize, most: usize },
+    #[error("it is too long")]
+    Samples,
+}
+
 /// What the JSON texts of a run would take.
 #[derive(Debug, Default)]
 pub(super) struct Weight {
@@ -51,8 +66,8 @@ impl Weight {
     /// Adds a text before it is parsed.
     ///
     /// # Errors
-    /// When all together are too much; in words.
-    pub(super) fn add(&mut self, json: &[u8]) -> Result<(), String> {
+    /// When all together are too much.
+    pub(super) fn add(&mut self, json: &[u8]) -> Result<(), Excess> {
         let (mut objects, mut lists, mut commas) = (0, 0, 0);
         let mut rest = json.iter();
         while let Some(byte) = rest.next() {
@@ -76,8 +91,8 @@ impl Weight {
         self.values += commas;
         self.bytes += json.len() as u64 + objects * OBJECT + lists * LIST + commas * VALUE;
         match () {
-            () if self.values > VALUES => Err(format!("it has more than {VALUES} values")),
-            () if self.bytes > MEMORY => Err(format!("its values would take more than {} MiB of memory", MEMORY >> 20)),
+            () if self.values > VALUES => Err(Excess::Values),
+            () if self.bytes > MEMORY => Err(Excess::Memory),
             () => Ok(()),
         }
     }
@@ -86,8 +101,8 @@ impl Weight {
 /// Whether a run holds no more than one that was measured.
 ///
 /// # Errors
-/// What there is too much of, in words.
-pub(super) fn check(run: &Run) -> Result<(), String> {
+/// What there is too much of.
+pub(super) fn check(run: &Run) -> Result<(), Excess> {
     few("samples", run.samples.len(), SAMPLES)?;
     few("workloads", run.workloads.len(), CELLS)?;
     few("cells that did not run", run.skipped.len(), CELLS)?;
@@ -120,17 +135,17 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
 /// Whether a text is one that vmio would write.
 ///
 /// # Errors
-/// That it is too long, in words.
-pub(super) fn short(what: &str, bytes: usize, most: usize) -> Result<(), String> {
+/// That it is too long.
+pub(super) fn short(what: &'static str, bytes: usize, most: usize) -> Result<(), Excess> {
     match bytes > most {
-        true => Err(format!("{what} has {} MiB, and vmio takes {}", bytes.div_ceil(1 << 20), most >> 20)),
+        true => Err(Excess::Text { what, bytes, most }),
         false => Ok(()),
     }
 }
 
-fn few(what: &str, found: usize, most: usize) -> Result<(), String> {
+fn few(what: &'static str, found: usize, most: usize) -> Result<(), Excess> {
     match found > most {
-        true => Err(format!("it has {found} {what}, and vmio takes {most}")),
+        true => Err(Excess::Things { what, found, most }),
         false => Ok(()),
     }
 }
@@ -163,6 +178,6 @@ mod tests {
         let commas = ",".repeat(1_000_000);
         let mut weight = Weight::default();
         assert!((0..16).all(|_| weight.add(commas.as_bytes()).is_ok()));
-        assert!(weight.add(b",").unwrap_err().contains("16000000 values"));
+        assert_eq!(weight.add(b",").unwrap_err().to_string(), "it has more than 16000000 values");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, Sample, Skipped};
 use vmio_rig::engine;
 
@@ -17,7 +18,7 @@ impl engine::Store for Store {
     fn set_environment(&self, run: i64, environment: &Environment) -> anyhow::Result<()> {
         Ok(Store::set_environment(self, run, environment)?)
     }
-    fn add_effective(&self, run: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
-        Ok(Store::add_effective(self, run, at, settings)?)
+    fn add_effective(&self, run: i64, at: &ReadAt, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        Ok(Store::add_effective(self, run, &at.to_string(), settings)?)
     }
 }

@@ -30,10 +30,10 @@ struct Head<'a> {
 pub(super) fn read(path: &Path) -> Result<Run> {
     let text = text(path)?;
     let fault = |what: String| StoreError::Export { path: path.into(), at: None, what };
-    Weight::default().add(&text).map_err(fault)?;
+    Weight::default().add(&text).map_err(|why| fault(why.to_string()))?;
     let head: Head<'_> = parse(path, &text)?;
     bounds::short("its study", head.study_toml.as_ref().map_or(0, |study| study.len()), bounds::STUDY)
-        .map_err(fault)?;
+        .map_err(|why| fault(why.to_string()))?;
     let Some(version) = head.schema_version else {
         return Err(fault("it has no `schema_version`".into()));
     };

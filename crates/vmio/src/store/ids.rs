@@ -2,6 +2,7 @@
 
 use vmio_model::kind::RunKind;
 use vmio_model::run::Run;
+use vmio_model::study::WordError;
 
 use super::{Store, StoreError};
 
@@ -15,13 +16,12 @@ pub enum RunId {
 }
 
 impl std::str::FromStr for RunId {
-    type Err = String;
-    fn from_str(text: &str) -> Result<RunId, String> {
+    type Err = WordError;
+    fn from_str(text: &str) -> Result<RunId, WordError> {
+        let wrong = || WordError("a run is a number from `vmio runs list`, or `last`".to_owned());
         match text {
             "last" => Ok(RunId::Last),
-            _ => {
-                text.parse().map(RunId::Number).map_err(|_| "a run is a number from `vmio runs list`, or `last`".into())
-            }
+            _ => text.parse().map(RunId::Number).map_err(|_| wrong()),
         }
     }
 }

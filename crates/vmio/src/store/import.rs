@@ -9,7 +9,8 @@ use vmio_model::result::{Environment, RunState};
 use vmio_model::run::Run;
 use vmio_model::study::Study;
 
-use super::{NewRun, Result, Store, StoreError, bounds, exported, guard, insert, to_json};
+use super::bounds::{self, Excess};
+use super::{NewRun, Result, Store, StoreError, exported, guard, insert, to_json};
 
 /// What became of a run that was to come over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl Store {
             return Ok(known);
         }
         // What could not be loaded again is not taken.
-        let too_much = |why: String| StoreError::TooMuch { path: from.into(), what: format!("run {}: {why}", run.id) };
+        let too_much = |why: Excess| StoreError::TooMuch { path: from.into(), what: format!("run {}: {why}", run.id) };
         bounds::check(run).map_err(too_much)?;
         // Made before the store is locked: somebody may measure into it.
         let (mut texts, mut bytes) = (Vec::new(), 0);
@@ -105,7 +106,7 @@ impl Store {
             bytes += text.bytes();
             texts.push(text);
             if bytes > guard::MOST as usize {
-                return Err(too_much("it is too long".into()));
+                return Err(too_much(Excess::Samples));
             }
         }
         let fail = |e: rusqlite::Error| match e.sqlite_error_code() {

@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::time::SystemTime;
 
-use vmio_look::top::{Blocks, FlowSource, Sampler};
+use vmio_look::top::{Blocks, FlowSource, Sampler, flows};
 use vmio_model::failure::Exit;
 use vmio_model::top::History;
 use vmio_node::Local;
@@ -73,14 +73,12 @@ pub fn run(wishes: &Wishes, context: &Context) -> Outcome {
 }
 
 /// The tracing of the block layer, or why there is none.
-fn tracing(no_ebpf: bool) -> Result<Box<dyn FlowSource>, String> {
+fn tracing(no_ebpf: bool) -> flows::Result<Box<dyn FlowSource>> {
     if no_ebpf {
-        return Err("--no-ebpf was given".into());
+        return Err(flows::Error::Unwanted("--no-ebpf"));
     }
     term::note(
         "loading eBPF programs at the block layer's tracepoints; they go when vmio ends (--no-ebpf does without)",
     );
-    Blocks::start(&vmio_node::Local::new())
-        .map(|source| Box::new(source) as Box<dyn FlowSource>)
-        .map_err(|e| e.to_string())
+    Ok(Box::new(Blocks::start(&Local::new())?))
 }

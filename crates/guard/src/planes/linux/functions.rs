@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use vmio_look::require::Requirement;
+use vmio_look::require::{Missing, Requirement};
 
 use super::links::{IFINFO, IFLA_EXT_MASK, RTM_GETLINK, RTM_SETLINK, ifinfo};
 use super::netlink::Change;
@@ -37,7 +37,8 @@ pub const CARD: Requirement = Requirement {
         };
         let cards = reader.list(Path::new("/sys/class/net")).unwrap_or_default();
         let found = cards.iter().any(has);
-        found.then_some(()).ok_or_else(|| "no network card here has virtual functions".to_owned())
+        let none = || Missing::Unlike("no network card here has virtual functions".to_owned());
+        found.then_some(()).ok_or_else(none)
     },
 };
 
@@ -171,7 +172,7 @@ mod tests {
         let host = |totals: &str| vmio_node::Fake::new("fake").file(file, totals);
         assert!((CARD.check)(&host("8\n")).is_ok());
         for none in ["0\n", "x"] {
-            assert!((CARD.check)(&host(none)).is_err_and(|e| e.contains("no network card")));
+            assert!((CARD.check)(&host(none)).is_err_and(|e| e.to_string().contains("no network card")));
         }
     }
 

@@ -95,9 +95,7 @@ pub struct Link {
 pub fn find(netlink: &mut Netlink, name: &str) -> Result<Device> {
     match look(netlink, name)? {
         Some(link) => Ok(link.device),
-        None => {
-            Err(Error::Invalid { what: name.to_owned(), why: "there is no such interface; see: ip link".to_owned() })
-        }
+        None => Err(Error::NoInterface(name.to_owned())),
     }
 }
 

@@ -59,6 +59,19 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// No interface has that name.
+    #[error("linux plane: {0}: there is no such interface; see: ip link")]
+    NoInterface(String),
+    /// A process does not hold a tap, or not as far as can be told.
+    #[error("linux plane: tap {device}: {}", tap::told(*pid, found))]
+    NotHolder {
+        /// The tap.
+        device: Device,
+        /// The process.
+        pid: u32,
+        /// What was found there.
+        found: vmio_node::tap::Found,
+    },
     /// Another's qdisc or interface is in the place.
     #[error("linux plane: {place}: {what} is another's and is left alone\n  help: {help}")]
     Foreign {

@@ -2,6 +2,7 @@
 //! member's interface and at the uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
@@ -15,7 +16,7 @@ use super::htb::{self, Numbers};
 use super::netlink::events::Events;
 use super::{Device, Error, Netlink, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Behind, Count, Entry, Options, Plane, PlaneError};
+use crate::planes::{Behind, Count, Entry, NotHeld, Options, Plane, PlaneError};
 
 mod cards;
 mod flows;
@@ -396,7 +397,7 @@ impl Plane for Linux {
         Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
-    fn held(&mut self, interface: &Interface) -> Option<Result<u32, String>> {
+    fn held(&mut self, interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
         Some(self.taps.seen(interface.index))
     }
 
@@ -404,7 +405,7 @@ impl Plane for Linux {
         self.crowded(pool, seat)
     }
 
-    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, String>> {
+    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
         self.cards.carded(&mut self.netlink, pool, function)
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use vmio_look::require::{self, Requirement};
+use vmio_look::require::{self, Missing, Requirement};
 use vmio_node::Reader;
 use vmio_node::linux::system;
 
@@ -34,7 +34,7 @@ const PARTS: [(&str, &str); 5] = [
 ];
 
 /// Whether the kernel has all that queues need, or can load it. Nothing is loaded for that.
-fn parts(reader: &dyn Reader) -> Result<(), String> {
+fn parts(reader: &dyn Reader) -> Result<(), Missing> {
     let release = system::release(reader).unwrap_or_default();
     let modules = reader.read_text(&Path::new("/lib/modules").join(release).join("modules.dep")).unwrap_or_default();
     let file = |line: &str| line.split(':').next().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
@@ -55,7 +55,7 @@ fn parts(reader: &dyn Reader) -> Result<(), String> {
     let lacking: Vec<&str> = lacking.into_iter().map(|(module, _)| module).collect();
     match lacking.is_empty() {
         true => Ok(()),
-        false => Err(format!("neither modules.dep nor /proc/kallsyms shows {}", lacking.join(", "))),
+        false => Err(Missing::Unlike(format!("neither modules.dep nor /proc/kallsyms shows {}", lacking.join(", ")))),
     }
 }
 
@@ -72,7 +72,7 @@ mod tests {
                        0000000000000000 t clsact_init\n0000000000000000 T cls_bpf_classify_all\n";
         let modules = "kernel/net/sched/cls_bpf.ko.xz:\nkernel/drivers/net/ifb.ko: kernel/net/a.ko\n";
         let host = Fake::new("fake").file("/proc/kallsyms", symbols).file("/proc/sys/kernel/osrelease", "6.1.0\n");
-        let said = parts(&host).unwrap_err();
+        let said = parts(&host).unwrap_err().to_string();
         assert!(said.contains("cls_bpf, ifb") && !said.contains("htb"), "{said}");
         parts(&host.file("/lib/modules/6.1.0/modules.dep", modules)).unwrap();
     }

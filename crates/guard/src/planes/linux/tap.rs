@@ -93,7 +93,7 @@ pub fn find(device: &Device, candidates: &[u32]) -> Result<Option<Process>> {
     for process in candidates.iter().filter_map(|pid| Process::now(*pid)) {
         match ask(device, interface, process, None) {
             Ok(Found::Held { .. }) => return Ok(Some(process)),
-            Ok(found @ Found::Without { all: false, .. }) => unsure = Some(refused(device, process, &found)),
+            Ok(found @ Found::Without { all: false, .. }) => unsure = Some(refused(device, process, found)),
             Ok(_) => {}
             Err(e) => unsure = Some(e),
         }
@@ -110,7 +110,7 @@ pub fn plan(device: &Device, process: Process, bytes: u32) -> Result<Held> {
     let before = match ask(device, interface(device)?, process, None)? {
         // Where queues differ, somebody's limit is in force on some alone: without one they are as they were opened.
         Found::Held { before, .. } => before.into_iter().map(|queue| queue.bytes).max().unwrap_or(UNLIMITED),
-        other => return Err(refused(device, process, &other)),
+        other => return Err(refused(device, process, other)),
     };
     let (index, interface) = (device.index, device.name.clone());
     Ok(Held { process, index, interface, before_bytes: before, replaces_bytes: before, bytes })
@@ -129,7 +129,7 @@ pub fn hold(held: &Held) -> Result<()> {
             what: format!("its tap's send buffer ({} bytes)", foreign(held, &before)),
             help: "look what else sets it (libvirt: <tune><sndbuf>), then plan anew".to_owned(),
         }),
-        other => Err(refused(&device, held.process, &other)),
+        other => Err(refused(&device, held.process, other)),
     }
 }
 
@@ -159,7 +159,7 @@ pub fn undo(held: &Held) -> Result<Undone> {
         }
         Found::Held { before, after: None } => Ok(Undone::Others(foreign(held, &before))),
         // It may hold it all the same.
-        found @ Found::Without { all: false, .. } => Err(refused(&device, held.process, &found)),
+        found @ Found::Without { all: false, .. } => Err(refused(&device, held.process, found)),
         Found::Ended | Found::Another { .. } | Found::Without { .. } => Ok(Undone::Gone),
     }
 }
@@ -203,9 +203,13 @@ fn sensible(device: &Device, bytes: u32) -> Result<()> {
 }
 
 /// Why a process's tap cannot be held.
-fn refused(device: &Device, process: Process, found: &Found) -> Error {
-    let pid = process.pid;
-    let why = match found {
+fn refused(device: &Device, process: Process, found: Found) -> Error {
+    Error::NotHolder { device: device.clone(), pid: process.pid, found }
+}
+
+/// What was found at a process, in words.
+pub(super) fn told(pid: u32, found: &Found) -> String {
+    match found {
         Found::Ended => format!("process {pid} has ended"),
         Found::Another { .. } => {
             format!("process {pid} is another by now: the one that was meant has ended, and its number is used again")
@@ -220,8 +224,7 @@ fn refused(device: &Device, process: Process, found: &Found) -> Error {
             )
         }
         Found::Held { .. } => format!("process {pid} holds it"),
-    };
-    Error::Invalid { what: format!("tap {device}"), why }
+    }
 }
 
 /// The size that vmio has not set.

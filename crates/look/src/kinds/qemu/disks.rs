@@ -9,6 +9,7 @@ use super::super::process::{DEFAULT, Process, unread};
 use super::blocks::Chain;
 use super::{MOST_DEVICES, names, plain};
 use crate::qemu::options::Opt;
+use crate::require::Fix;
 
 /// Devices with a drive that are no disks, by the start of their names.
 const NO_DISKS: [&str; 7] = ["scsi-cd", "ide-cd", "floppy", "isa-fdc", "cfi.pflash", "nvdimm", "pflash"];
@@ -190,7 +191,7 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             _ if unknown => missing.push(Unread {
                 what,
                 why: "the working directory of the guest's process may not be read, which it counts from".into(),
-                mend: "run as root".into(),
+                mend: Fix::Root.words(process.reader()),
             }),
             Ok(Some(stat)) => {
                 disk.place.block_device = Some(stat.is_block());
@@ -199,9 +200,9 @@ fn storage(process: &Process<'_>, disk: &mut Disk, chain: Chain, device: &Opt, m
             Ok(None) if chain.drive.is_some() => missing.push(Unread {
                 what,
                 why: "it does not exist as seen by this process".into(),
-                mend: "run as root, in the mount namespace of the guest's process".into(),
+                mend: Fix::RootIn("the mount namespace of the guest's process").words(process.reader()),
             }),
-            Err(e) if chain.drive.is_some() => missing.push(unread(what, &e)),
+            Err(e) if chain.drive.is_some() => missing.push(unread(process.reader(), what, &e)),
             _ => {}
         }
         let storage = disk.place.block_device.map(|b| (if b { "block" } else { "file" }).to_owned());

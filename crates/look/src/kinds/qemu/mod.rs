@@ -18,6 +18,7 @@ use super::GuestKind;
 use super::process::Process;
 use crate::look::{Look, Seen};
 use crate::neighbours::{Kind, kind_of, owner};
+use crate::require::Fix;
 use crate::topology::host_cpus;
 use crate::{Managed, parallel};
 
@@ -103,7 +104,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     let args = seen.args.as_deref().ok_or_else(|| Unread {
         what: format!("command line of process {} ({})", seen.pid, seen.comm),
         why: "no permission to read it".into(),
-        mend: "run as root".into(),
+        mend: Fix::Root.words(look.reader()),
     })?;
     let process = Process::new(look, seen.pid, args);
     let line = &process.line;

@@ -12,6 +12,7 @@ use super::super::process::{DEFAULT, Process, unread};
 use super::disks::is_q35;
 use super::plain;
 use crate::qemu::options::{Opt, size};
+use crate::require::Fix;
 
 /// Offloads of virtio-net that can be turned off (QEMU, hw/net/virtio-net.c); all are on.
 const OFFLOADS: [&str; 12] = [
@@ -207,7 +208,7 @@ fn backend(process: &Process<'_>, nic: &mut Nic, pair: &Pair, missing: &mut Vec<
             nic.interface = Fact::read(by_index(process, &index), format!("/proc/{}/fd/{fd}", process.pid));
         }
         Err(e) => {
-            missing.push(unread(format!("interface of {}", nic.subject), &e));
+            missing.push(unread(process.reader(), format!("interface of {}", nic.subject), &e));
             return Some(nic.subject.clone());
         }
     }
@@ -255,7 +256,7 @@ pub fn host_interface(process: &Process<'_>, nic: &mut Nic, missing: &mut Vec<Un
         missing.push(Unread {
             what: format!("bridge and MTU of {name} ({})", nic.subject),
             why: "it is in another network namespace, or does not exist".into(),
-            mend: "run as root, or in the namespace of the guest's process (nsenter -n)".into(),
+            mend: Fix::RootOrIn("the namespace of the guest's process (nsenter -n)").words(process.reader()),
         });
         return;
     };

@@ -49,7 +49,7 @@ pub fn processors(process: &Process<'_>, host: &[HostCpu], missing: &mut Vec<Unr
 fn threads(process: &Process<'_>, own: &mut Processors, missing: &mut Vec<Unread>) {
     let tids = match linux::process::threads(process.reader(), process.pid) {
         Ok(tids) => tids,
-        Err(e) => return missing.push(unread(format!("threads of guest {}", process.name), &e)),
+        Err(e) => return missing.push(unread(process.reader(), format!("threads of guest {}", process.name), &e)),
     };
     own.threads = Fact::read(Vec::new(), format!("/proc/{}/task/*/status", process.pid));
     let mut unnamed = Vec::new();

@@ -466,8 +466,8 @@ fn odd_descriptions() {
     assert_eq!((xen.kind.as_str(), xen.ids["domid"].as_str()), ("xen", "3"));
 
     let from = |_: &str| vmio_model::facts::Provenance::Transcript { name: "test".into() };
-    assert!(xml::guest("<domain><name> </name></domain>", &from).unwrap_err().contains("without a name"));
-    assert!(xml::guest("<network/>", &from).unwrap_err().contains("a network"));
+    assert!(xml::guest("<domain><name> </name></domain>", &from).unwrap_err().to_string().contains("without a name"));
+    assert!(xml::guest("<network/>", &from).unwrap_err().to_string().contains("a network"));
     assert_eq!(xml::cpu_set("0-2,^1,7"), Some(vec![0, 2, 7]));
     for wrong in ["", "a", "3-1", "0-4294967295", "0-3,x", "0-3,^x"] {
         assert_eq!(xml::cpu_set(wrong), None, "{wrong}");

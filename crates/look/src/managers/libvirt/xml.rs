@@ -17,18 +17,30 @@ use super::{disks, nics};
 pub const MOST_VCPUS: u32 = 8192;
 pub const MOST_PLACES: usize = 1 << 22;
 
+/// Why a document describes no domain.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NoDomain {
+    #[error("it is not XML: {0}")]
+    NotXml(#[from] roxmltree::Error),
+    #[error("it describes a {0}, not a domain")]
+    Other(String),
+    #[error("it describes a domain without a name")]
+    Nameless,
+}
+
 /// The guest of a document: of `virsh dumpxml`, or libvirt's own record of a domain that runs
 /// (`/run/libvirt/qemu/NAME.xml`), which has the same inside of `<domstatus>`. `from` makes the
 /// provenance out of the domain's name.
 ///
 /// # Errors
 /// When it is no XML, or describes no domain with a name.
-pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, String> {
-    let document = Document::parse(text).map_err(|e| format!("it is not XML: {e}"))?;
+pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoDomain> {
+    let document = Document::parse(text)?;
     let root = document.root_element();
     let domain = if is(root, "domain") { Some(root) } else { child(root, "domain") };
-    let domain = domain.ok_or_else(|| format!("it describes a {}, not a domain", root.tag_name().name()))?;
-    let name = text_of(domain, "name").ok_or("it describes a domain without a name")?;
+    let domain = domain.ok_or_else(|| NoDomain::Other(root.tag_name().name().to_owned()))?;
+    let name = text_of(domain, "name").ok_or(NoDomain::Nameless)?;
     let from = from(name);
 
     let mut guest = Guest {

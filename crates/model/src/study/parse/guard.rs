@@ -26,7 +26,7 @@ impl Reader<'_> {
             let (classes, policy) = (self.words(&s, "classes"), self.string(&s, "policy", None));
             let guard = GuardPolicy { options: options?, classes: classes?, policy: policy? };
             if let Err(why) = guard.check() {
-                self.problem(&value_span(&s, "policy"), &path, why);
+                self.problem(&value_span(&s, "policy"), &path, why.to_string());
             }
             guards.insert(word, guard);
         }

@@ -59,7 +59,7 @@ impl Reader<'_> {
         match (entry.value)(text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(&value.span(), path, why);
+                self.problem(&value.span(), path, why.to_string());
                 None
             }
         }

@@ -111,6 +111,7 @@ fn a_published_score_is_judged_by_the_interval_and_never_under_emulation() {
     run.workloads.iter_mut().for_each(|w| w.group = None);
     assert_eq!(verdicts(&run).len(), 4);
     for (bad, says) in [("ratio = 0.68", "ratio = 0.0"), ("\"stream\"", "\"integer\"")] {
-        assert!(Paper::parse(&PAPER.replace(bad, says)).unwrap_err().contains("one a group"));
+        let refused = Paper::parse(&PAPER.replace(bad, says)).unwrap_err().to_string();
+        assert!(refused.contains("one a group"), "{refused}");
     }
 }

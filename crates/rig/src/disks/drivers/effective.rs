@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use vmio_model::cell::Attachment;
 
-use super::Driver;
+use super::{Driver, Unfit};
 
 /// QOM type of the device on which the guest's disk is: `virtio-blk-pci`, `scsi-hd`.
 pub const DEVICE: &str = "device";
@@ -43,12 +43,22 @@ pub const GUEST_QUEUES: &str = "guest.queues";
 /// Value of a setting that belongs to the server of the disk.
 pub const SERVERS: &str = "server's";
 
-/// Every difference between what was asked and what was found, in words.
+/// A setting that is not in force as it was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Difference {
+    #[error("{key} is {found} instead of {wanted}")]
+    Other { key: &'static str, found: String, wanted: String },
+    #[error("{GUEST_DISCARD_BYTES} is {found}: the guest cannot discard")]
+    NoDiscard { found: String },
+}
+
+/// Every difference between what was asked and what was found.
 pub(super) fn compare<D: Driver + ?Sized>(
     driver: &D,
     asked: &Attachment,
     found: &BTreeMap<String, String>,
-) -> Result<(), String> {
+) -> Result<(), Unfit> {
     let (mut device, mut controller) = driver.qom_types();
     let served = found.contains_key(SERVED_BY);
     // QEMU has no block node of a disk on a vhost-user server: neither cache mode nor zeroes.
@@ -78,11 +88,9 @@ pub(super) fn compare<D: Driver + ?Sized>(
     }
 
     let shown = |key: &str| found.get(key).map_or("nothing", String::as_str);
-    let mut wrong: Vec<String> = want
-        .iter()
-        .filter(|(key, value)| found.get(*key) != Some(value))
-        .map(|(key, value)| format!("{key} is {} instead of {value}", shown(key)))
-        .collect();
+    let other = |(key, wanted): (&'static str, String)| Difference::Other { key, found: shown(key).to_owned(), wanted };
+    let mut wrong: Vec<Difference> =
+        want.into_iter().filter(|(key, value)| found.get(*key) != Some(value)).map(other).collect();
     let threads = shown(IOTHREAD).split(',').filter(|id| !id.is_empty() && *id != "nothing").count();
     let wanted = asked.options.mapped_iothreads.map_or(usize::from(asked.iothread), |n| n as usize);
     if threads != wanted {
@@ -91,10 +99,10 @@ pub(super) fn compare<D: Driver + ?Sized>(
             1 => "an I/O thread".to_owned(),
             n => format!("{n} I/O threads"),
         };
-        wrong.push(format!("{IOTHREAD} is {} instead of {words}", shown(IOTHREAD)));
+        wrong.push(other((IOTHREAD, words)));
     }
     if asked.options.discard && shown(GUEST_DISCARD_BYTES).parse().unwrap_or(0u64) == 0 {
-        wrong.push(format!("{GUEST_DISCARD_BYTES} is {}: the guest cannot discard", shown(GUEST_DISCARD_BYTES)));
+        wrong.push(Difference::NoDiscard { found: shown(GUEST_DISCARD_BYTES).to_owned() });
     }
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    if wrong.is_empty() { Ok(()) } else { Err(Unfit::Differs(wrong)) }
 }

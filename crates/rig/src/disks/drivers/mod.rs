@@ -16,11 +16,13 @@ mod lsi53c895a;
 mod nvme;
 #[cfg(test)]
 mod tests;
+mod unfit;
 mod virtio_blk;
 mod virtio_blk_mmio;
 mod virtio_scsi;
 
 pub use device::Device;
+pub use unfit::Unfit;
 
 /// All drivers, in the order in which they are shown.
 pub const ALL: &[&dyn Driver] = &[
@@ -84,79 +86,62 @@ pub trait Driver: Sync {
     }
 
     /// Whether this set-up of the disk can be had with this driver, else why not and what to do.
-    fn fits(&self, asked: &Attachment) -> Result<(), String> {
-        let name = self.name();
+    fn fits(&self, asked: &Attachment) -> Result<(), Unfit> {
+        let driver = self.name();
         let options = &asked.options;
-        let having = |can: fn(&dyn Driver) -> bool| {
-            let names: Vec<&str> = ALL.iter().filter(|d| can(**d)).map(|d| d.name()).collect();
-            names.join(" or ")
-        };
+        let having = |can: fn(&dyn Driver) -> bool| ALL.iter().filter(|d| can(**d)).map(|d| d.name()).collect();
         if asked.iothread && !self.supports_iothread() {
-            let others = having(|d| d.supports_iothread());
-            return Err(format!("{name} has no I/O thread in QEMU: drop `iothread` or use {others}"));
+            return Err(Unfit::NoIothread { driver, others: having(|d| d.supports_iothread()) });
         }
         if asked.aio == Aio::Native && !asked.cache.direct() {
-            return Err("aio=native needs O_DIRECT: use cache=none or directsync, or aio=threads or io_uring".into());
+            return Err(Unfit::NativeThroughCache);
         }
         match options.queues {
             Some(_) if !self.supports_queues() => {
-                let others = having(|d| d.supports_queues());
-                return Err(format!("the number of {name}'s queues cannot be chosen: drop `queues` or use {others}"));
+                return Err(Unfit::NoQueues { driver, others: having(|d| d.supports_queues()) });
             }
-            Some(n) if !(1..=MOST_QUEUES).contains(&n) => {
-                return Err(format!("queues = {n}: QEMU has 1 to {MOST_QUEUES} of them"));
-            }
+            Some(n) if !(1..=MOST_QUEUES).contains(&n) => return Err(Unfit::Queues(n)),
             _ => {}
         }
         if let Some(n) = options.mapped_iothreads {
             if self.maps_iothreads_since().is_none() {
                 let others = having(|d| d.maps_iothreads_since().is_some());
-                return Err(format!(
-                    "vmio spreads no queues of {name} over I/O threads: drop `mapped_iothreads` or use {others}"
-                ));
+                return Err(Unfit::NoMappedIothreads { driver, others });
             }
             if asked.iothread {
-                return Err("mapped_iothreads takes the place of the one I/O thread: drop `iothread`".into());
+                return Err(Unfit::MappedAndOne);
             }
             if n == 0 || options.queues.is_none_or(|queues| queues < n) {
-                return Err(format!(
-                    "mapped_iothreads = {n} needs as many queues or more, or threads would idle: set `queues`"
-                ));
+                return Err(Unfit::MoreThreadsThanQueues(n));
             }
         }
         if options.detect_zeroes == DetectZeroes::Unmap && !options.discard {
-            return Err("detect_zeroes = unmap needs discard = true: QEMU refuses it else".into());
+            return Err(Unfit::UnmapWithoutDiscard);
         }
         Ok(())
     }
 
     /// Whether this set-up of the disk can be had on this storage, else why not and what to do.
     /// [`Driver::fits`] comes first.
-    fn fits_storage(&self, asked: &Attachment, storage: &Storage) -> Result<(), String> {
+    fn fits_storage(&self, asked: &Attachment, storage: &Storage) -> Result<(), Unfit> {
         if !matches!(storage, Storage::VhostUserBlk { .. }) {
             return Ok(());
         }
-        let name = self.name();
         if self.vhost_user_model().is_none() {
-            return Err(format!(
-                "a vhost-user-blk server takes virtio-blk requests alone, not those of {name}: use its NBD export"
-            ));
+            return Err(Unfit::ServerOfOthers { driver: self.name() });
         }
         if asked.iothread || asked.options.mapped_iothreads.is_some() {
-            return Err("QEMU sees no request of a vhost-user-blk disk, so an I/O thread would idle: drop it".into());
+            return Err(Unfit::IdleIothread);
         }
         if !asked.cache.write_cache() {
-            return Err(format!(
-                "cache={}: QEMU cannot hide the write cache of a vhost-user-blk disk: use none or writeback, or an NBD export",
-                asked.cache
-            ));
+            return Err(Unfit::ShownWriteCache(asked.cache));
         }
         Ok(())
     }
 
     /// Whether this QEMU can do it, else why not and what to do. [`Driver::fits`] comes first.
-    fn fits_qemu(&self, asked: &Attachment, qemu: QemuVersion) -> Result<(), String> {
-        self.needs_qemu(asked).map_or(Ok(()), |need| qemu.meets(need))
+    fn fits_qemu(&self, asked: &Attachment, qemu: QemuVersion) -> Result<(), Unfit> {
+        self.needs_qemu(asked).map_or(Ok(()), |need| qemu.meets(need).map_err(Unfit::OldQemu))
     }
 
     /// What this set-up demands of QEMU's version, if anything: which setting, and since when.
@@ -167,7 +152,7 @@ pub trait Driver: Sync {
 
     /// Compares what QEMU and the guest say of a disk with what was asked ([`effective`] names
     /// the keys). `Err` lists every difference.
-    fn readback(&self, asked: &Attachment, found: &BTreeMap<String, String>) -> Result<(), String> {
+    fn readback(&self, asked: &Attachment, found: &BTreeMap<String, String>) -> Result<(), Unfit> {
         effective::compare(self, asked, found)
     }
 }

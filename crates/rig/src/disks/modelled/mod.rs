@@ -24,6 +24,7 @@ use vmio_model::modelled::{Kept, ModelledDisk};
 use vmio_node::linux::system;
 use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader, Servant};
 
+use super::space::gib;
 use super::targets::loopdev::{self, Attached};
 
 pub mod server;
@@ -113,32 +114,39 @@ pub fn size(disk: &ModelledDisk, needed_bytes: u64) -> u64 {
     disk.bytes.unwrap_or(own.div_ceil(MIB) * MIB)
 }
 
+/// Why there is no room for a disk: what is too small.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NoRoom {
+    #[error(
+        "the modelled disk of {} is too small for targets of {}; give it a larger size= or none",
+        gib(*bytes), gib(*needed_bytes)
+    )]
+    Disk { bytes: u64, needed_bytes: u64 },
+    #[error(
+        "a modelled disk lies in memory: {} for the disk and {} for guests and host are needed, and {} are available; \
+         free some, or use a study with a smaller size.target_mib",
+        gib(*bytes), gib(*beside_bytes), gib(*available_bytes)
+    )]
+    Memory { bytes: u64, beside_bytes: u64, available_bytes: u64 },
+}
+
 /// Whether targets and memory allow for a disk of this size beside guests of `guest_bytes`: what is left, in words.
 ///
 /// # Errors
 /// What is too small, with the figures and what to do.
-pub fn room(reader: &dyn Reader, disk: &ModelledDisk, needed_bytes: u64, guest_bytes: u64) -> Result<String, String> {
-    use super::space::gib;
+pub fn room(reader: &dyn Reader, disk: &ModelledDisk, needed_bytes: u64, guest_bytes: u64) -> Result<String, NoRoom> {
     let bytes = size(disk, needed_bytes);
     let fits = bytes.saturating_sub(FILESYSTEM_BYTES) / 5 * 4;
     if fits < needed_bytes {
-        let (has, needed) = (gib(bytes), gib(needed_bytes));
-        return Err(format!(
-            "the modelled disk of {has} is too small for targets of {needed}; give it a larger size= or none"
-        ));
+        return Err(NoRoom::Disk { bytes, needed_bytes });
     }
-    let available = system::memory_bytes(reader, "MemAvailable").unwrap_or(0);
-    let beside = guest_bytes + LEFT_BYTES;
-    if available < bytes + beside {
-        return Err(format!(
-            "a modelled disk lies in memory: {} for the disk and {} for guests and host are needed, and {} are available; \
-             free some, or use a study with a smaller size.target_mib",
-            gib(bytes),
-            gib(beside),
-            gib(available)
-        ));
+    let available_bytes = system::memory_bytes(reader, "MemAvailable").unwrap_or(0);
+    let beside_bytes = guest_bytes + LEFT_BYTES;
+    if available_bytes < bytes + beside_bytes {
+        return Err(NoRoom::Memory { bytes, beside_bytes, available_bytes });
     }
-    Ok(format!("{} of memory, of {} available", gib(bytes), gib(available)))
+    Ok(format!("{} of memory, of {} available", gib(bytes), gib(available_bytes)))
 }
 
 /// A modelled disk that is there.
@@ -326,9 +334,9 @@ mod tests {
         let machine = Tree::of(&[("/proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n")]);
         let room = |text: &str, needed, guests| room(&machine, &ModelledDisk::parse(text).unwrap(), needed, guests);
         assert_eq!(room("40MB/s", GIB, GIB / 4).unwrap(), "1.3 GiB of memory, of 4.0 GiB available");
-        let told = room("40MB/s", 3 * GIB, GIB / 4).unwrap_err();
+        let told = room("40MB/s", 3 * GIB, GIB / 4).unwrap_err().to_string();
         assert!(told.contains("3.8 GiB for the disk") && told.contains("4.0 GiB are available"), "{told}");
-        let told = room("40MB/s,size=1GiB", GIB, 0).unwrap_err();
+        let told = room("40MB/s,size=1GiB", GIB, 0).unwrap_err().to_string();
         assert!(told.contains("too small") && told.contains("size="), "{told}");
         assert!(room("40MB/s,size=2GiB", GIB, 0).is_ok());
     }

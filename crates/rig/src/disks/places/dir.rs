@@ -8,7 +8,7 @@ use vmio_look::require::Requirement;
 use vmio_node::linux::mounts::NetworkMount;
 use vmio_node::{Node, machine};
 
-use super::{Error, Ground, Kind, Listed, PlaceKind, Result};
+use super::{Error, Ground, Kind, Listed, PlaceKind, Result, Unwell};
 
 /// How long a file server is waited for before the first look.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -48,8 +48,8 @@ pub fn ground(path: &Path) -> Result<PathBuf> {
     let name = path.display().to_string();
     let wrong = |kind, reason: String| Error::new(kind, &*name, reason).help("name a directory with --on");
     let dir = std::path::absolute(path).map_err(|e| wrong(Kind::Unknown, e.to_string()))?;
-    let real = real(&dir).map_err(|reason| {
-        Error::new(Kind::Unready, &*name, reason).help("check that it is up, or use --on another directory")
+    let real = real(&dir).map_err(|unwell| {
+        Error::new(Kind::Unready, &*name, unwell.to_string()).help("check that it is up, or use --on another directory")
     })?;
     match real {
         Real::Directory(dir) => Ok(dir),
@@ -93,20 +93,20 @@ enum Real {
 
 /// Follows the links of an absolute path. The table of mounts knows paths without links alone, so
 /// that a server behind a link is asked only after that.
-fn real(path: &Path) -> std::result::Result<Real, String> {
+fn real(path: &Path) -> Result<Real, Unwell> {
     answers(path)?;
     let asked = path.to_owned();
     let found = machine::within(ANSWER_LIMIT, move || follow(&asked));
-    let found = found.ok_or_else(|| silent(&path.display()))??;
+    let found = found.ok_or_else(|| silent(path.display().to_string()))??;
     if let Real::Directory(dir) = &found {
         answers(dir)?;
     }
     Ok(found)
 }
 
-fn follow(path: &Path) -> std::result::Result<Real, String> {
+fn follow(path: &Path) -> Result<Real, Unwell> {
     for there in path.ancestors() {
-        let failed = |e: std::io::Error| format!("{} cannot be looked up: {e}", there.display());
+        let failed = |error| Unwell::Unseen { path: there.to_owned(), error };
         match there.canonicalize() {
             Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
             Err(e) => return Err(failed(e)),
@@ -118,11 +118,11 @@ fn follow(path: &Path) -> std::result::Result<Real, String> {
             }
         }
     }
-    Err(format!("no part of {} exists", path.display()))
+    Err(Unwell::NoPart(path.to_owned()))
 }
 
-fn silent(who: &dyn std::fmt::Display) -> String {
-    format!("the storage does not respond: no answer from {who} for {} s; is it up?", ANSWER_LIMIT.as_secs())
+fn silent(who: String) -> Unwell {
+    Unwell::Silent { who, seconds: ANSWER_LIMIT.as_secs() }
 }
 
 /// Whether the server that holds a path answers; always on file systems of this machine. The
@@ -130,14 +130,14 @@ fn silent(who: &dyn std::fmt::Display) -> String {
 ///
 /// # Errors
 /// Who does not answer, or answers with an error.
-pub fn answers(path: &Path) -> std::result::Result<(), String> {
+pub fn answers(path: &Path) -> Result<(), Unwell> {
     let Some(NetworkMount { point, server }) = machine::may_hang(path) else { return Ok(()) };
     let path = path.to_owned();
     let asked = move || ask(&path, &point, |p| rustix::fs::statvfs(p).map(drop).map_err(Into::into));
     match machine::within(ANSWER_LIMIT, asked) {
         Some(Ok(())) => Ok(()),
-        Some(Err(e)) => Err(format!("{server} answers with an error: {e}")),
-        None => Err(silent(&server)),
+        Some(Err(error)) => Err(Unwell::Server { server, error }),
+        None => Err(silent(server)),
     }
 }
 

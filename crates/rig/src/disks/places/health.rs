@@ -3,18 +3,51 @@
 //! `hard` for ever), so what may hang is done on a thread of its own, and its storage is asked
 //! meanwhile.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use vmio_node::{Local, machine};
 
-use super::{Ground, Place, Pool, dir, zfs};
+use super::{Error, Ground, Place, Pool, dir, zfs};
 
 /// Time between two looks while something is under way.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Longest time for a look at a pool, its tools included.
 const LOOK_LIMIT: Duration = Duration::from_secs(45);
+
+/// What is wrong with storage; it says what to do, where something can be done.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unwell {
+    #[error("the storage does not respond: no answer from {who} for {seconds} s; is it up?")]
+    Silent { who: String, seconds: u64 },
+    #[error("{server} answers with an error: {error}")]
+    Server { server: String, error: io::Error },
+    #[error("{} cannot be looked up: {error}", path.display())]
+    Unseen { path: PathBuf, error: io::Error },
+    #[error("no part of {} exists", .0.display())]
+    NoPart(PathBuf),
+
+    /// It is full, or has failed.
+    #[error("{}; {}", .0.reason, .0.help)]
+    Unready(Error),
+    /// It is not found, or its tools cannot be asked.
+    #[error(transparent)]
+    Unasked(Error),
+    /// Its cluster cannot be asked.
+    #[error("{}; {}", .0, .0.help)]
+    Cluster(Error),
+    /// Its tools do not end.
+    #[error("the storage does not answer: {0} cannot be asked")]
+    Hangs(String),
+
+    #[error("cannot start a thread: {0}")]
+    NoThread(io::Error),
+    #[error("the thread at work on the storage ended early")]
+    ThreadEnded,
+}
 
 /// Looks after the storage of a run.
 #[derive(Debug, Clone)]
@@ -34,7 +67,7 @@ enum Watched {
     /// Storage of this machine, whose kernel gives an error or an answer.
     Nothing,
     #[cfg(test)]
-    Told(std::sync::Arc<std::sync::Mutex<Result<(), String>>>),
+    Told(std::sync::Arc<std::sync::Mutex<Result<(), Error>>>),
 }
 
 impl Health {
@@ -54,20 +87,23 @@ impl Health {
     ///
     /// # Errors
     /// What is wrong with the storage, and what to do.
-    pub fn look(&self) -> Result<(), String> {
+    pub fn look(&self) -> Result<(), Unwell> {
         match &self.watched {
             Watched::Nothing => Ok(()),
             Watched::Server(path) => dir::answers(path),
             Watched::Pool(pool) => {
                 let asked = pool.clone();
-                patiently(&pool.to_string(), move || asked.check(&Local::new()))
+                patiently(pool.to_string(), move || asked.check(&Local::new()))
             }
             Watched::Zpool(pool) => {
                 let asked = pool.clone();
-                patiently(&format!("ZFS pool {pool}"), move || zfs::well(&Local::new(), &asked))
+                patiently(format!("ZFS pool {pool}"), move || zfs::well(&Local::new(), &asked))
             }
             #[cfg(test)]
-            Watched::Told(told) => told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone(),
+            Watched::Told(told) => {
+                let told = told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+                told.map_err(Unwell::Unready)
+            }
         }
     }
 
@@ -76,31 +112,26 @@ impl Health {
     ///
     /// # Errors
     /// What is wrong with the storage.
-    pub fn during<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+    pub fn during<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Unwell> {
         if matches!(self.watched, Watched::Nothing) {
             return Ok(work());
         }
         let (give, given) = channel();
         let run = move || drop(give.send(work()));
-        std::thread::Builder::new()
-            .name("storage".into())
-            .spawn(run)
-            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        std::thread::Builder::new().name("storage".into()).spawn(run).map_err(Unwell::NoThread)?;
         loop {
             match given.recv_timeout(self.interval) {
                 Ok(done) => return Ok(done),
                 Err(RecvTimeoutError::Timeout) => self.look()?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err("the thread at work on the storage ended early".into());
-                }
+                Err(RecvTimeoutError::Disconnected) => return Err(Unwell::ThreadEnded),
             }
         }
     }
 }
 
-fn patiently(what: &str, look: impl FnOnce() -> Result<(), String> + Send + 'static) -> Result<(), String> {
+fn patiently(what: String, look: impl FnOnce() -> Result<(), Unwell> + Send + 'static) -> Result<(), Unwell> {
     let looked = machine::within(LOOK_LIMIT, look);
-    looked.unwrap_or_else(|| Err(format!("the storage does not answer: {what} cannot be asked")))
+    looked.unwrap_or(Err(Unwell::Hangs(what)))
 }
 
 #[cfg(test)]
@@ -109,6 +140,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
 
+    use super::super::Kind;
     use super::*;
 
     #[test]
@@ -119,7 +151,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(60));
             7
         };
-        assert_eq!(health.during(slow), Ok(7));
+        assert_eq!(health.during(slow).unwrap(), 7);
     }
 
     #[test]
@@ -129,10 +161,11 @@ mod tests {
         let (keep, hangs) = channel::<()>();
         let sick = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(40));
-            *told.lock().unwrap() = Err("the pool is full".into());
+            *told.lock().unwrap() = Err(Error::new(Kind::Unready, "zfs:tank", "the pool is full"));
         });
         let began = Instant::now();
-        assert_eq!(health.during(move || hangs.recv().is_ok()), Err("the pool is full".into()));
+        let said = health.during(move || hangs.recv().is_ok()).unwrap_err().to_string();
+        assert!(said.starts_with("the pool is full; "), "{said}");
         assert!(began.elapsed() >= Duration::from_millis(35), "it was not given up before");
         sick.join().unwrap();
         drop(keep);
@@ -156,7 +189,7 @@ mod tests {
     fn storage_of_this_machine_is_not_asked() {
         let health = Health::of(&Place::directory(std::path::Path::new("/")));
         let caller = std::thread::current().id();
-        assert_eq!(health.during(move || std::thread::current().id() == caller), Ok(true));
-        assert_eq!(health.look(), Ok(()));
+        assert!(health.during(move || std::thread::current().id() == caller).unwrap());
+        health.look().unwrap();
     }
 }

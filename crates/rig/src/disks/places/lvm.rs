@@ -41,8 +41,8 @@ impl PlaceKind for Lvm {
         let listed = |row: &Map<String, Value>| {
             let free = number(row, "vg_free").unwrap_or(0.0);
             let name = format!("lvm:{}", field(row, "vg_name"));
-            let own = own(node.reader(), &name, field(row, "vg_name")).map_err(|e| e.reason);
-            Listed { name, state: usable(row).and(own).map(|()| format!("{} free", gib(free as u64))) }
+            let ready = usable(&name, row).and_then(|()| own(node.reader(), &name, field(row, "vg_name")));
+            Listed { name, state: ready.map(|()| format!("{} free", gib(free as u64))) }
         };
         rows.iter().map(listed).collect()
     }
@@ -60,10 +60,7 @@ pub fn group(node: &dyn Node, place: &str, vg: &str) -> Result<Map<String, Value
         return Err(Error::new(Kind::NotThere, place, format!("there is no volume group {vg}"))
             .help(instead("lvm", vg, &there)));
     };
-    usable(row).map_err(|reason| {
-        Error::new(Kind::Unready, place, reason)
-            .help(format!("`vgs {vg}` and `pvs` show its state; vgimport, or bring the disk back"))
-    })?;
+    usable(place, row)?;
     Ok(row.clone())
 }
 
@@ -78,13 +75,16 @@ pub fn own(reader: &dyn Reader, place: &str, vg: &str) -> Result<()> {
 }
 
 /// `vg_attr` (vgs(8)): writable, resizeable, exported, partial, …
-fn usable(row: &Map<String, Value>) -> std::result::Result<(), String> {
+fn usable(place: &str, row: &Map<String, Value>) -> Result<()> {
     let attributes: Vec<char> = field(row, "vg_attr").chars().collect();
     let is = |at: usize, letter: char| attributes.get(at) == Some(&letter);
-    match () {
-        () if is(2, 'x') => Err("the volume group is exported".into()),
-        () if is(3, 'p') => Err("a disk of the volume group is missing".into()),
-        () if is(0, 'r') => Err("the volume group is read-only".into()),
-        () => Ok(()),
-    }
+    let reason = match () {
+        () if is(2, 'x') => "the volume group is exported",
+        () if is(3, 'p') => "a disk of the volume group is missing",
+        () if is(0, 'r') => "the volume group is read-only",
+        () => return Ok(()),
+    };
+    let vg = field(row, "vg_name");
+    Err(Error::new(Kind::Unready, place, reason)
+        .help(format!("`vgs {vg}` and `pvs` show its state; vgimport, or bring the disk back")))
 }

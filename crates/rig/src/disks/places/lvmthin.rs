@@ -7,7 +7,7 @@ use vmio_look::require::Requirement;
 use vmio_node::Node;
 
 use super::tools::{self, field, lvm_report, number};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead, lvm};
+use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, Unwell, instead, lvm};
 use crate::disks::space::gib;
 
 /// Above this much of its metadata a pool is not used: LVM itself refuses new volumes soon after.
@@ -42,8 +42,7 @@ impl PlaceKind for LvmThin {
             return Err(Error::new(Kind::Unknown, &*place, "it names a volume group but no pool".to_owned())
                 .help(instead("lvmthin", name, &pools(node))));
         };
-        let found = ThinPool::find(node, vg, pool)?;
-        found.usable().map_err(|(reason, help)| Error::new(Kind::Unready, &*place, reason).help(help))?;
+        ThinPool::find(node, vg, pool)?.usable()?;
         Ok(Ground::Volumes(Pool::LvmThin { vg: vg.into(), pool: pool.into() }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
@@ -53,7 +52,7 @@ impl PlaceKind for LvmThin {
         let rows = lvm_report(node, "lvmthin", "lvs", COLUMNS, &[]).unwrap_or_default();
         let listed = |pool: ThinPool| Listed {
             name: format!("lvmthin:{}/{}", pool.vg, pool.name),
-            state: pool.usable().map(|()| format!("{} free", gib(pool.free_bytes()))).map_err(|(reason, _)| reason),
+            state: pool.usable().map(|()| format!("{} free", gib(pool.free_bytes()))),
         };
         rows.iter().filter_map(ThinPool::of).map(listed).collect()
     }
@@ -115,23 +114,28 @@ impl ThinPool {
         )))
     }
 
+    fn unready(&self, reason: String, help: String) -> Error {
+        Error::new(Kind::Unready, format!("lvmthin:{}/{}", self.vg, self.name), reason).help(help)
+    }
+
     /// Whether new volumes may be made in it, else why not and what to do.
-    fn usable(&self) -> std::result::Result<(), (String, String)> {
+    fn usable(&self) -> Result<()> {
         let name = format!("{}/{}", self.vg, self.name);
         if !self.active {
-            return Err((format!("the thin pool {name} is not active"), format!("lvchange --activate y {name}")));
+            let reason = format!("the thin pool {name} is not active");
+            return Err(self.unready(reason, format!("lvchange --activate y {name}")));
         }
         self.well().and_then(|()| self.metadata_left())
     }
 
     /// Whether it takes so many more bytes, still has its reserve then, and enough of its metadata:
-    /// else its use and what to do, in one sentence.
-    pub fn room(&self, bytes: u64) -> std::result::Result<(), String> {
+    /// else its use and what to do.
+    pub fn room(&self, bytes: u64) -> Result<(), Unwell> {
         let checked = self.well().and_then(|()| self.data_left(bytes)).and_then(|()| self.metadata_left());
-        checked.map_err(|(reason, help)| format!("{reason}; {help}"))
+        checked.map_err(Unwell::Unready)
     }
 
-    fn data_left(&self, bytes: u64) -> std::result::Result<(), (String, String)> {
+    fn data_left(&self, bytes: u64) -> Result<()> {
         let left = self.free_bytes();
         if left as f64 >= bytes as f64 + self.bytes * RESERVE / 100.0 {
             return Ok(());
@@ -144,19 +148,20 @@ impl ThinPool {
             self.used(),
             gib(left)
         );
-        Err((reason, self.extend()))
+        Err(self.unready(reason, self.extend()))
     }
 
-    fn metadata_left(&self) -> std::result::Result<(), (String, String)> {
+    fn metadata_left(&self) -> Result<()> {
         match self.metadata {
             Some(used) if used > METADATA_MOST => {
-                Err((format!("{used} % of the metadata of {}/{} are used", self.vg, self.name), self.extend_metadata()))
+                let reason = format!("{used} % of the metadata of {}/{} are used", self.vg, self.name);
+                Err(self.unready(reason, self.extend_metadata()))
             }
             _ => Ok(()),
         }
     }
 
-    fn well(&self) -> std::result::Result<(), (String, String)> {
+    fn well(&self) -> Result<()> {
         let full = |used: Option<f64>| used.is_some_and(|used| used >= FULL);
         let name = format!("{}/{}", self.vg, self.name);
         let repair = || format!("stop what uses it, then lvchange --activate n {name} and lvconvert --repair {name}");
@@ -167,7 +172,7 @@ impl ThinPool {
             "metadata_read_only" => ("takes no writes: its metadata is read-only", repair()),
             _ => ("has failed", repair()),
         };
-        Err((format!("the thin pool {name} {state} ({})", self.used()), mend))
+        Err(self.unready(format!("the thin pool {name} {state} ({})", self.used()), mend))
     }
 
     fn extend(&self) -> String {
@@ -219,7 +224,7 @@ mod tests {
         let pool = ThinPool::find(&node, "vg0", "data").unwrap();
         // 20 GiB, 37.5 % used.
         assert_eq!(pool.free_bytes(), 12_800 << 20);
-        assert_eq!(pool.room(0), Ok(()));
+        pool.room(0).unwrap();
     }
 
     #[test]
@@ -245,7 +250,7 @@ mod tests {
     #[test]
     fn a_full_pool_says_what_is_used_and_the_mend() {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
-        let said = ThinPool::find(&node, "vg0", "full").unwrap().room(0).unwrap_err();
+        let said = ThinPool::find(&node, "vg0", "full").unwrap().room(0).unwrap_err().to_string();
         for word in ["vg0/full is full", "100 % of its data", "23.4 % of its metadata", "when full: queue", "lvextend"]
         {
             assert!(said.contains(word), "{said}");
@@ -257,13 +262,13 @@ mod tests {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
         let pool = ThinPool::find(&node, "vg0", "data").unwrap();
         // 12.5 GiB of 20 GiB are free, 0.4 GiB are kept.
-        assert_eq!(pool.room(12 << 30), Ok(()));
-        let said = pool.room((12 << 30) + (200 << 20)).unwrap_err();
+        pool.room(12 << 30).unwrap();
+        let said = pool.room((12 << 30) + (200 << 20)).unwrap_err().to_string();
         assert!(said.contains("12.2 GiB are needed, and 2 % of it are kept") && said.contains("lvextend"), "{said}");
         let used = |data, metadata| ThinPool { data: Some(data), metadata: Some(metadata), ..pool.clone() }.room(0);
-        assert_eq!(used(97.9, 79.9), Ok(()));
-        assert!(used(98.1, 10.0).unwrap_err().contains("vg0/data is nearly full"));
-        let said = used(10.0, 80.1).unwrap_err();
+        used(97.9, 79.9).unwrap();
+        assert!(used(98.1, 10.0).unwrap_err().to_string().contains("vg0/data is nearly full"));
+        let said = used(10.0, 80.1).unwrap_err().to_string();
         assert!(said.contains("80.1 % of the metadata") && said.contains("--poolmetadatasize"), "{said}");
     }
 

@@ -25,7 +25,7 @@ pub mod rbd;
 pub(crate) mod tools;
 mod zfs;
 
-pub use health::Health;
+pub use health::{Health, Unwell};
 pub use pool::{Pool, dm_device};
 
 /// All kinds, in the order in which they are shown. The first is meant where no prefix is given.
@@ -117,7 +117,7 @@ pub struct Listed {
     /// As `--on` names it.
     pub name: String,
     /// What is left there, or why it cannot be used.
-    pub state: std::result::Result<String, String>,
+    pub state: Result<String>,
 }
 
 /// Finds the place that `text` names. A directory whose name has a colon is written `./a:b`.

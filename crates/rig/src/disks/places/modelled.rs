@@ -27,8 +27,8 @@ impl PlaceKind for Modelled {
     fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
         let place = format!("modelled:{name}");
         tools::needs(node, &place, modelled::REQUIREMENTS)?;
-        let disk = ModelledDisk::parse(name).map_err(|reason| {
-            Error::new(Kind::Unknown, &*place, reason).help(format!("write {}: {}", self.form(), self.about()))
+        let disk = ModelledDisk::parse(name).map_err(|why| {
+            Error::new(Kind::Unknown, &*place, why.to_string()).help(format!("write {}: {}", self.form(), self.about()))
         })?;
         Ok(Ground::Modelled(disk))
     }

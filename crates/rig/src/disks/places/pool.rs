@@ -4,14 +4,14 @@
 use std::fmt;
 use std::path::Path;
 
-use vmio_look::backing::{self, Backing};
+use vmio_look::backing::{self, Backing, NotVisible};
 use vmio_node::Node;
 use vmio_node::linux::block;
 
 use super::lvmthin::ThinPool;
 use super::rbd::Cluster;
 use super::tools::{field, lvm_report, number};
-use super::{Error, Kind, Result, lvm, zfs};
+use super::{Error, Kind, Result, Unwell, lvm, zfs};
 use crate::disks::space::{Space, gib, with_margin};
 
 /// Something that volumes are made in.
@@ -90,15 +90,10 @@ impl Pool {
                 Ok(below) => all.add(below),
                 Err(reason) => all.not_visible = Some(reason),
             },
-            Self::Rbd { .. } => {
-                all.not_visible = Some(
-                    "its disks are those of the Ceph cluster; `ceph osd perf` and `rbd perf image iostat` show them"
-                        .into(),
-                );
-            }
+            Self::Rbd { .. } => all.not_visible = Some(NotVisible::Ceph),
         }
         if all.leaves.is_empty() && all.not_visible.is_none() {
-            all.not_visible = Some("no disk was found below it".into());
+            all.not_visible = Some(NotVisible::NoDisk);
         }
         Ok(all)
     }
@@ -149,26 +144,27 @@ impl Pool {
     /// # Errors
     /// As [`Pool::check`].
     pub fn takes(&self, node: &dyn Node, bytes: u64) -> Result<()> {
-        let short = |reason| Error::new(Kind::Unready, self.place(), reason).help("or use --on another place");
-        self.room(node, bytes).map_err(short)
+        self.room(node, bytes).map_err(|unwell| {
+            Error::new(Kind::Unready, self.place(), unwell.to_string()).help("or use --on another place")
+        })
     }
 
     /// Whether it still answers and takes writes, and has its reserve.
     ///
     /// # Errors
     /// What is full or failed, how much is used, and what to do.
-    pub fn check(&self, node: &dyn Node) -> std::result::Result<(), String> {
+    pub fn check(&self, node: &dyn Node) -> Result<(), Unwell> {
         self.room(node, 0)
     }
 
-    fn room(&self, node: &dyn Node, bytes: u64) -> std::result::Result<(), String> {
+    fn room(&self, node: &dyn Node, bytes: u64) -> Result<(), Unwell> {
         match self {
-            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(|e| e.to_string())?.room(bytes),
+            Self::LvmThin { vg, pool } => ThinPool::find(node, vg, pool).map_err(Unwell::Unasked)?.room(bytes),
             Self::Zfs { dataset, .. } => zfs::well(node, zfs::pool_name(dataset)),
             // Whatever the cluster says: it answers.
             Self::Rbd { pool, cluster, .. } => {
                 let asked = cluster.ask(node, &self.place(), "rbd", &["ls", "--format", "json", pool]);
-                asked.map(drop).map_err(|e| format!("{e}; {}", e.help))
+                asked.map(drop).map_err(Unwell::Cluster)
             }
             Self::Lvm { .. } => Ok(()),
         }
@@ -260,19 +256,19 @@ mod tests {
     #[test]
     fn a_full_pool_is_seen_and_others_are_well() {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
-        assert_eq!(thin("data").check(&node), Ok(()));
-        assert!(thin("full").check(&node).unwrap_err().contains("is full"));
+        thin("data").check(&node).unwrap();
+        assert!(thin("full").check(&node).unwrap_err().to_string().contains("is full"));
         let said = thin("data").takes(&node, 13 << 30).unwrap_err();
         assert!(said.reason.contains("nearly full") && said.place == "lvmthin:vg0/data", "{said:?}");
-        assert_eq!(Pool::Lvm { vg: "vg0".into() }.check(&node), Ok(()));
+        Pool::Lvm { vg: "vg0".into() }.check(&node).unwrap();
         let zfs = Pool::Zfs { dataset: "tank/vm".into(), block: None };
         let suspended = host(&[("zpool", "SUSPENDED\n")]);
-        assert!(zfs.check(&suspended).unwrap_err().contains("the pool tank is SUSPENDED"));
+        assert!(zfs.check(&suspended).unwrap_err().to_string().contains("the pool tank is SUSPENDED"));
         assert_eq!(suspended.ran()[0].args, ["list", "-Ho", "health", "tank"]);
         let rbd = Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false };
         let cluster = |output: Output| host(&[("rbd", "")]).command(move |_| Some(output.clone()));
-        assert_eq!(rbd.check(&cluster(says("vm-100-disk-0\n"))), Ok(()));
-        let said = rbd.check(&cluster(fails(110, "rbd: couldn't connect to the cluster!"))).unwrap_err();
+        rbd.check(&cluster(says("vm-100-disk-0\n"))).unwrap();
+        let said = rbd.check(&cluster(fails(110, "rbd: couldn't connect to the cluster!"))).unwrap_err().to_string();
         assert!(said.contains("couldn't connect") && said.contains("ceph -s"), "{said}");
     }
 

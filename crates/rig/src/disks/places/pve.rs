@@ -39,9 +39,7 @@ impl PlaceKind for Pve {
             let help = instead("pve", name, &there);
             return Err(Error::new(Kind::NotThere, place, format!("no storage {name} is in {CONFIG}")).help(help));
         };
-        storage
-            .usable(&host_name(node.reader()))
-            .map_err(|(reason, help)| Error::new(Kind::Unready, &*place, reason).help(help))?;
+        usable(storage, &host_name(node.reader()), &place)?;
         ground(storage, node, &place)
     }
     fn answered_by(&self, name: &str) -> Option<String> {
@@ -51,12 +49,16 @@ impl PlaceKind for Pve {
         let host = host_name(node.reader());
         let listed = |s: Storage| {
             let name = format!("pve:{}", s.id);
-            let state = s.usable(&host).map_err(|(reason, _)| reason);
-            let state = state.and_then(|()| ground(&s, node, &name).map(|_| s.kind.clone()).map_err(|e| e.reason));
-            Listed { name, state }
+            let state = usable(&s, &host, &name).and_then(|()| ground(&s, node, &name));
+            Listed { name, state: state.map(|_| s.kind) }
         };
         storages(node.reader()).into_iter().map(listed).collect()
     }
+}
+
+/// Whether a storage may be used on a host.
+fn usable(storage: &Storage, host: &str, place: &str) -> Result<()> {
+    storage.usable(host).map_err(|(reason, help)| Error::new(Kind::Unready, place, reason).help(help))
 }
 
 /// What a storage is.

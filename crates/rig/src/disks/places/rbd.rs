@@ -49,7 +49,7 @@ impl PlaceKind for Rbd {
             Ok(pools) => {
                 pools.into_iter().map(|p| Listed { name: format!("rbd:{p}"), state: Ok("there".into()) }).collect()
             }
-            Err(e) => vec![Listed { name: "rbd:".into(), state: Err(e.reason) }],
+            Err(e) => vec![Listed { name: "rbd:".into(), state: Err(e) }],
         }
     }
 }

@@ -65,13 +65,12 @@ fn mend(node: &dyn Node, tool: &str) -> String {
 
 /// Refuses where a requirement is unmet.
 pub fn needs(node: &dyn Node, place: &str, list: &[Requirement]) -> Result<()> {
-    match unmet(node.reader(), list).first() {
-        None => Ok(()),
-        Some((requirement, _)) => {
-            let found = (requirement.check)(node.reader()).err().unwrap_or_default();
-            Err(Error::new(Kind::Tool, place, format!("{}: {found}", requirement.name)).help(requirement.mend))
+    for requirement in list {
+        if let Err(found) = (requirement.check)(node.reader()) {
+            return Err(Error::new(Kind::Tool, place, format!("{}: {found}", requirement.name)).help(requirement.mend));
         }
     }
+    Ok(())
 }
 
 /// Whether all of a list is met.

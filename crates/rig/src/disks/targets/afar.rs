@@ -28,41 +28,54 @@ const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// File systems that are memory.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
+/// Why no file is made in a directory of another machine.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NoFile {
+    #[error(
+        "{at} on {machine} is a device, and all data on it would be lost: leave it out of --on and name it twice, \
+         --device {at} --device {at}", at = dir.display()
+    )]
+    Device { dir: PathBuf, machine: String },
+    #[error("{} on {machine} is not a directory: name one, --on ADDRESS/DIR", dir.display())]
+    NoDirectory { dir: PathBuf, machine: String },
+    #[error("{} is not there on {machine}: name a directory, --on ADDRESS/DIR", dir.display())]
+    NotThere { dir: PathBuf, machine: String },
+    #[error("{} on {machine} is {filesystem}, which is memory: name another, --on ADDRESS/DIR", dir.display())]
+    Memory { dir: PathBuf, machine: String, filesystem: String },
+    #[error(
+        "not enough space in {} on {machine}: {} are needed (20 % to spare included), {} are left; free some, name \
+         another directory, --on ADDRESS/DIR, or use a study with a smaller size.target_mib",
+        dir.display(), gib(*needed_bytes), gib(*free_bytes)
+    )]
+    Space { dir: PathBuf, machine: String, needed_bytes: u64, free_bytes: u64 },
+    /// It cannot be asked.
+    #[error(transparent)]
+    Unknown(#[from] Error),
+}
+
 /// What is below a directory of another machine, in words, where a file of so many bytes can be made there. Only looks.
 ///
 /// # Errors
 /// Why it cannot, and what to do.
-pub fn look(node: &dyn Node, dir: &Path, bytes: u64) -> Result<String, String> {
-    let shown = dir.display();
-    match node.stat(dir).map_err(|e| e.to_string())? {
+pub fn look(node: &dyn Node, dir: &Path, bytes: u64) -> Result<String, NoFile> {
+    let (dir, machine) = (dir.to_owned(), node.name().to_owned());
+    match node.stat(&dir).map_err(Error::from)? {
         Some(there) if there.is_directory() => {}
-        Some(there) if there.is_block() => {
-            return Err(format!(
-                "{shown} on {} is a device, and all data on it would be lost: leave it out of --on and name it twice, \
-                 --device {shown} --device {shown}",
-                node.name()
-            ));
-        }
-        Some(_) => return Err(format!("{shown} on {} is not a directory: name one, --on ADDRESS/DIR", node.name())),
-        None => return Err(format!("{shown} is not there on {}: name a directory, --on ADDRESS/DIR", node.name())),
+        Some(there) if there.is_block() => return Err(NoFile::Device { dir, machine }),
+        Some(_) => return Err(NoFile::NoDirectory { dir, machine }),
+        None => return Err(NoFile::NotThere { dir, machine }),
     }
-    let all = mounts::own(node.reader()).map_err(|e| e.to_string())?;
-    let kind = mounts::holding(&all, dir).map(|mount| mount.filesystem.clone()).unwrap_or_default();
-    if IN_MEMORY.contains(&kind.as_str()) {
-        return Err(format!("{shown} on {} is {kind}, which is memory: name another, --on ADDRESS/DIR", node.name()));
+    let all = mounts::own(node.reader()).map_err(Error::from)?;
+    let filesystem = mounts::holding(&all, &dir).map(|mount| mount.filesystem.clone()).unwrap_or_default();
+    if IN_MEMORY.contains(&filesystem.as_str()) {
+        return Err(NoFile::Memory { dir, machine, filesystem });
     }
-    let free = free_bytes(node, dir).map_err(|e| e.to_string())?;
-    let needed = with_margin(bytes);
-    if free < needed {
-        return Err(format!(
-            "not enough space in {shown} on {}: {} are needed (20 % to spare included), {} are left; free some, name \
-             another directory, --on ADDRESS/DIR, or use a study with a smaller size.target_mib",
-            node.name(),
-            gib(needed),
-            gib(free)
-        ));
+    let (free_bytes, needed_bytes) = (free_bytes(node, &dir)?, with_margin(bytes));
+    if free_bytes < needed_bytes {
+        return Err(NoFile::Space { dir, machine, needed_bytes, free_bytes });
     }
-    Ok(Backing::of(node.reader(), dir).map_or(kind, |backing| backing.describe()))
+    Ok(Backing::of(node.reader(), &dir).map_or(filesystem, |backing| backing.describe()))
 }
 
 /// As df(1) of coreutils and of busybox says it: the fourth column of the last line, in blocks of 1024 bytes.

@@ -12,7 +12,7 @@ use vmio_model::cell;
 use vmio_node::{ChangeId, Journal, spare};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, loopdev, volume};
+use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, Unfit, loopdev, volume};
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
@@ -63,7 +63,7 @@ impl Target for Device {
             (None, None) => Ok(Box::new(loop_device(ctx, self.name(), loopdev::Way::Direct)?)),
         }
     }
-    fn fits(&self, _ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, _ground: &Ground) -> Result<(), Unfit> {
         Ok(())
     }
 }

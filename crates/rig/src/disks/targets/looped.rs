@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vmio_look::require::{self, Requirement, program};
+use vmio_look::require::{self, Missing, Requirement, program};
 use vmio_model::cell;
 use vmio_node::{Exec, Journal, Local, Node, machine};
 
 use super::device::{LOOP_DEVICES, WholeDevice, loop_device};
 use super::loopdev::Way;
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, facts, holds_files};
+use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, facts, holds_files};
 use crate::disks::Storage;
 use crate::disks::places::Ground;
 
@@ -44,10 +44,6 @@ pub struct Loop {
     on_nfs: bool,
 }
 
-/// What to do where a place is on no NFS.
-const NO_NFS: &str = "the place is no directory on NFS: name one, --on DIR, or run it in a lab host, which has one with its own \
-                      server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes";
-
 const ROOT: Requirement = Requirement {
     name: "root",
     why: "attaches loop devices",
@@ -61,7 +57,7 @@ const NFS_CLIENT: Requirement = Requirement {
     mend: "modprobe nfs, or run it in a lab host (docs/lab.md)",
     check: |reader| match reader.read_text(Path::new("/proc/filesystems")) {
         Ok(all) if all.lines().any(|line| line.split_whitespace().last() == Some("nfs4")) => Ok(()),
-        _ => Err("this kernel has no NFS client".to_owned()),
+        _ => Err(Missing::Unlike("this kernel has no NFS client".to_owned())),
     },
 };
 
@@ -131,11 +127,11 @@ impl Target for Loop {
             "loop-nfs is measured natively alone: what a guest of this machine gets has the target loop, on a place on NFS too",
         )
     }
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         let nfs = |dir| machine::may_hang(dir).is_some_and(|mount| mount.server.starts_with("NFS "));
         match ground {
             Ground::Files(dir) if self.on_nfs && nfs(dir) => Ok(()),
-            _ if self.on_nfs => Err(NO_NFS.to_owned()),
+            _ if self.on_nfs => Err(Unfit::NoNfs),
             other => holds_files(other),
         }
     }
@@ -257,11 +253,11 @@ mod tests {
 
     #[test]
     fn a_loop_device_on_nfs_is_refused_elsewhere_with_what_to_do() {
-        let said = LOOP_NFS.fits(&Ground::Files("/".into())).unwrap_err();
+        let said = LOOP_NFS.fits(&Ground::Files("/".into())).unwrap_err().to_string();
         assert!(said.contains("vmio lab run") && LOOP_NFS.native_alone().is_some(), "{said}");
         assert!(LOOP.fits(&Ground::Files("/".into())).is_ok() && LOOP.native_alone().is_none());
         let kernel = |text: &str| (NFS_CLIENT.check)(&Tree::default().file("/proc/filesystems", text, (0, 1)));
-        assert!(kernel("nodev\tnfsd\n\text4\n").unwrap_err().contains("no NFS client"));
+        assert!(kernel("nodev\tnfsd\n\text4\n").unwrap_err().to_string().contains("no NFS client"));
         assert_eq!(kernel("nodev\tnfs\nnodev\tnfs4\n"), Ok(()));
     }
 

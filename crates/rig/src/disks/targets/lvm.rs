@@ -2,7 +2,7 @@
 
 use vmio_look::require::Requirement;
 
-use super::{Prepared, Result, Target, TargetCtx, volume};
+use super::{Prepared, Result, Target, TargetCtx, Unfit, volume};
 use crate::disks::places::Ground;
 
 /// Entry `lvm`.
@@ -24,7 +24,7 @@ impl Target for Lvm {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         volume::fits(self.name(), "lvm:VG", ground)
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {

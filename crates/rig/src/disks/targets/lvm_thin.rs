@@ -3,7 +3,7 @@
 
 use vmio_look::require::Requirement;
 
-use super::{Prepared, Result, Space, Target, TargetCtx, volume};
+use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
 use crate::disks::places::{Ground, Pool};
 
 /// Entry `lvm-thin`.
@@ -22,7 +22,7 @@ impl Target for LvmThin {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         volume::fits(self.name(), "lvmthin:VG/POOL", ground)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {

@@ -31,10 +31,12 @@ mod rbd;
 mod scratch;
 mod served;
 mod sparse;
+mod unfit;
 mod volume;
 mod zvol;
 
 pub use scratch::not_in_memory;
+pub use unfit::Unfit;
 
 /// All targets, in the order in which they are shown.
 pub const ALL: &[&dyn Target] = &[
@@ -102,7 +104,7 @@ pub trait Target: Sync {
     }
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         holds_files(ground)
     }
     /// Whether a running guest is given other storage for the state that a cell needs
@@ -259,11 +261,8 @@ pub enum Given {
 }
 
 /// Whether a place holds files, else why not.
-fn holds_files(ground: &Ground) -> std::result::Result<(), String> {
-    match ground {
-        Ground::Files(_) | Ground::Modelled(_) => Ok(()),
-        Ground::Volumes(pool) => Err(format!("this place holds volumes, not files ({pool}); for files use --on DIR")),
-    }
+fn holds_files(ground: &Ground) -> Result<(), Unfit> {
+    ground.pool().map_or(Ok(()), |pool| Err(Unfit::NoFiles(pool.clone())))
 }
 
 /// The target of that name.

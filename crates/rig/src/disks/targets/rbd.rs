@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use vmio_look::require::Requirement;
+use vmio_look::require::{Missing, Requirement};
 use vmio_node::Reader;
 
-use super::{Prepared, Result, Space, Target, TargetCtx, volume};
+use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
 use crate::disks::places::{Ground, Pool};
 use crate::qemu::find_qemu;
 
@@ -35,7 +35,7 @@ impl Target for Rbd {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         volume::fits(self.name(), "rbd:POOL", ground)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {
@@ -51,14 +51,14 @@ impl Target for Rbd {
 
 /// Whether QEMU can open RBD images. It lists the driver whether its module is installed or not, so the
 /// module is looked for; a QEMU without modules has all of its drivers built in.
-fn qemu_has_rbd(reader: &dyn Reader) -> std::result::Result<(), String> {
-    find_qemu(reader, vmio_model::cell::Arch::default()).map_err(|e| e.to_string())?;
+fn qemu_has_rbd(reader: &dyn Reader) -> std::result::Result<(), Missing> {
+    find_qemu(reader, vmio_model::cell::Arch::default()).map_err(|e| Missing::Unlike(e.to_string()))?;
     let lacks = |dir: &&&str| {
         let there = reader.list(Path::new(dir)).unwrap_or_default();
         there.iter().any(|n| n.ends_with(".so")) && !there.iter().any(|n| n == "block-rbd.so")
     };
     match MODULES.iter().find(lacks) {
-        Some(dir) => Err(format!("no block-rbd.so in {dir}")),
+        Some(dir) => Err(Missing::Unlike(format!("no block-rbd.so in {dir}"))),
         None => Ok(()),
     }
 }
@@ -74,7 +74,7 @@ mod tests {
         let dir = MODULES[0];
         assert_eq!(qemu_has_rbd(&host(&qemu)), Ok(()));
         let modular = || host(&qemu).file(format!("{dir}/accel-tcg-x86_64.so"), "");
-        assert_eq!(qemu_has_rbd(&modular()), Err(format!("no block-rbd.so in {dir}")));
+        assert_eq!(qemu_has_rbd(&modular()), Err(Missing::Unlike(format!("no block-rbd.so in {dir}"))));
         assert_eq!(qemu_has_rbd(&modular().file(format!("{dir}/block-rbd.so"), "")), Ok(()));
     }
 }

@@ -216,7 +216,7 @@ impl Scratch {
 
 /// Whether the path where a file was made still leads to it.
 pub fn still_there(path: &Path, file: &File) -> Result<()> {
-    held::leads_to(path, file).map_err(|reason| Error::Exchanged { path: path.into(), reason })
+    held::leads_to(path, file).map_err(|astray| Error::Exchanged { path: path.into(), reason: astray.to_string() })
 }
 
 /// Writes out what the page cache holds of a file or device.

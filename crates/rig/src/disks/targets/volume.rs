@@ -19,7 +19,7 @@ use vmio_node::linux::block;
 use vmio_node::{Change, ChangeId, Exec, Journal, Local, Node, RBD_OWNER, Reader, Volume, VolumeKind, ZFS_OWNER};
 
 use super::scratch::{self, MIB};
-use super::{Demands, Error, Prepared, Result, State, TargetCtx};
+use super::{Demands, Error, Prepared, Result, State, TargetCtx, Unfit};
 use crate::disks::Storage;
 use crate::disks::places::tools::exec;
 use crate::disks::places::{Ground, Pool};
@@ -37,15 +37,11 @@ const ZFS_ASKED: [(&str, &str); 2] = [("primarycache", "metadata"), ("com.sun:au
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
 /// Whether a target that makes volumes named `target` can be had in a place.
-pub fn fits(target: &str, form: &str, ground: &Ground) -> std::result::Result<(), String> {
+pub fn fits(target: &str, form: &'static str, ground: &Ground) -> Result<(), Unfit> {
     match ground {
         Ground::Volumes(pool) if pool.target() == target => Ok(()),
-        Ground::Volumes(pool) => {
-            Err(format!("this place holds volumes of another kind ({pool}); give a place for it: --on {form}"))
-        }
-        Ground::Files(_) | Ground::Modelled(_) => {
-            Err(format!("this place holds files; give a place for volumes: --on {form}"))
-        }
+        Ground::Volumes(pool) => Err(Unfit::OtherVolumes { pool: pool.clone(), form }),
+        Ground::Files(_) | Ground::Modelled(_) => Err(Unfit::NoVolumes { form }),
     }
 }
 
@@ -238,8 +234,17 @@ fn allocated(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Resul
     }
 }
 
+/// Why it is not known that a volume has no blocks any more.
+#[derive(Debug, thiserror::Error)]
+enum NotEmpty {
+    #[error("{percent:.1} % is still allocated after discarding everything")]
+    Allocated { percent: f64 },
+    #[error(transparent)]
+    Untold(#[from] Error),
+}
+
 /// Sees to it that all blocks of a volume were given back, where its system tells.
-fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::result::Result<(), String> {
+fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> Result<(), NotEmpty> {
     // The last chunk of a thin volume may be half outside of it; a zvol keeps its own tables, and
     // says so when its transaction group has been written.
     let (most, patience) = match pool {
@@ -248,11 +253,11 @@ fn emptied(node: &dyn Node, pool: &Pool, volume: &Volume, bytes: u64) -> std::re
     };
     let until = Instant::now() + patience;
     loop {
-        match allocated(node, pool, volume, bytes).map_err(|e| e.to_string())? {
-            Some(used) if used > most && Instant::now() >= until => {
-                return Err(format!("{used:.1} % is still allocated after discarding everything"));
+        match allocated(node, pool, volume, bytes)? {
+            Some(percent) if percent > most && Instant::now() >= until => {
+                return Err(NotEmpty::Allocated { percent });
             }
-            Some(used) if used > most => thread::sleep(Duration::from_millis(500)),
+            Some(percent) if percent > most => thread::sleep(Duration::from_millis(500)),
             _ => return Ok(()),
         }
     }
@@ -322,9 +327,9 @@ impl VolumeTarget {
             reason: format!("its blocks cannot be given back ({e}); {}", self.mend()),
         })?;
         let node = Local::new();
-        emptied(&node, &self.pool, &self.volume, self.bytes).map_err(|reason| Error::NotAsAsked {
+        emptied(&node, &self.pool, &self.volume, self.bytes).map_err(|why| Error::NotAsAsked {
             path: self.device.clone(),
-            reason: format!("{reason}; {}", self.mend()),
+            reason: format!("{why}; {}", self.mend()),
         })?;
         // The cell may write all of it, and the pool is not asked again before 5 s have passed.
         Ok(self.pool.takes(&node, self.bytes)?)

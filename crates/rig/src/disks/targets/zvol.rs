@@ -3,7 +3,7 @@
 
 use vmio_look::require::Requirement;
 
-use super::{Prepared, Result, Space, Target, TargetCtx, volume};
+use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
 use crate::disks::places::{Ground, Pool};
 
 /// Entry `zvol`.
@@ -22,7 +22,7 @@ impl Target for Zvol {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> std::result::Result<(), String> {
+    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
         volume::fits(self.name(), "zfs:POOL[/DATASET]", ground)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {

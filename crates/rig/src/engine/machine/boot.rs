@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Attachment, Cell, Side};
+use vmio_model::read_at::ReadAt;
 use vmio_node::linux::process::Status;
 
 use super::{Machine, net};
@@ -39,7 +40,7 @@ pub(super) struct Running {
     /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
     pub(super) raw: BTreeMap<Way, PathBuf>,
     /// Why it has no disk for these.
-    pub(super) without: BTreeMap<Way, String>,
+    pub(super) without: BTreeMap<Way, drivers::Unfit>,
     pub(super) qemu: Option<Qemu>,
     /// Its network devices that lie on a network with others of its own.
     pub(super) rivals: Vec<net::Rival>,
@@ -180,14 +181,14 @@ impl Machine<'_> {
         }
         if guest.processes().is_some() {
             held.extend(processors(&*guest)?.map(|cpus| (PROCESSORS.to_owned(), cpus)));
-            self.store.add_effective(self.run, &side.to_string(), &held)?;
+            self.store.add_effective(self.run, &ReadAt::side(side), &held)?;
         }
         let effective = guest.effective()?;
         for ((target, attachment), id) in &disks {
             let Some(attachment) = attachment else {
                 let found =
                     super::prepare::read_ahead(guest.node().reader(), &guest.disk_path(id)?).into_iter().collect();
-                self.store.add_effective(self.run, &format!("{target}/{side}"), &found)?;
+                self.store.add_effective(self.run, &ReadAt::disk(target, side, None), &found)?;
                 continue;
             };
             let mut found = effective.get(id).cloned().unwrap_or_default();
@@ -198,7 +199,7 @@ impl Machine<'_> {
             }
             found.extend(super::prepare::read_ahead(guest.node().reader(), &guest.disk_path(id)?));
             found.extend(self.targets.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
-            self.store.add_effective(self.run, &format!("{target}/{side}/{}", attachment.label()), &found)?;
+            self.store.add_effective(self.run, &ReadAt::disk(target, side, Some(attachment)), &found)?;
         }
         if let Some(accelerator) = guest.accelerator() {
             self.environment.accel = Some(accelerator.accel);

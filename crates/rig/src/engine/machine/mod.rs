@@ -264,9 +264,9 @@ impl Machine<'_> {
     /// Does something that sick storage could hold back for ever; then the run ends.
     fn on_storage<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> anyhow::Result<T> {
         let Some(health) = &self.health else { return Ok(work()) };
-        health.during(work).map_err(|reason| {
-            self.stop_for(StopCause::StorageFailed(reason.clone()));
-            anyhow::Error::msg(reason)
+        health.during(work).map_err(|unwell| {
+            self.stop_for(StopCause::StorageFailed(unwell.to_string()));
+            unwell.into()
         })
     }
 
@@ -294,7 +294,10 @@ impl Machine<'_> {
                 Some(replaced @ targets::Error::Exchanged { .. }) => {
                     Some(StopCause::ObjectReplaced(replaced.to_string()))
                 }
-                _ => self.health.as_ref().and_then(|health| health.look().err()).map(StopCause::StorageFailed),
+                _ => {
+                    let unwell = self.health.as_ref().and_then(|health| health.look().err());
+                    unwell.map(|unwell| StopCause::StorageFailed(unwell.to_string()))
+                }
             };
             if let Some(cause) = cause {
                 self.stop_for(cause);

@@ -1,6 +1,7 @@
 //! What native actors and containers are held to: each side has a control group of its own, with what its guest has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use vmio_model::cell::{Cell, Side};
 use vmio_model::study::Study;
@@ -9,7 +10,7 @@ use vmio_node::{Journal, Node, Reader};
 use crate::limits::{self, Limits, Share};
 
 /// The native sides and the containers of a run, each with its group or why it has none.
-pub(super) type Natives = BTreeMap<Side, Result<Limits, String>>;
+pub(super) type Natives = BTreeMap<Side, Result<Limits, limits::Error>>;
 
 /// The native sides and containers of cells, with what they are held to. The plain one is there in any case: what is written and
 /// probed beside the cells runs on it. Those that work at the same time are on different processors as far as there are
@@ -63,8 +64,8 @@ pub fn forecast(study: &Study, cells: &[Cell], reader: &dyn Reader) -> String {
 }
 
 /// `cgroup v2: …` of one side; of several each with its name: `cgroup v2: …; native#2: cgroup v2: …`.
-fn words<'a>(sides: impl Iterator<Item = (&'a Side, Result<&'a str, &'a String>)>) -> String {
-    let word = |(side, held): (&Side, Result<&str, &String>)| {
+fn words<'a, E: Display + 'a>(sides: impl Iterator<Item = (&'a Side, Result<&'a str, &'a E>)>) -> String {
+    let word = |(side, held): (&Side, Result<&str, &E>)| {
         let held = held.map_or_else(|why| format!("not held: {why}"), str::to_owned);
         if *side == Side::native() { held } else { format!("{side}: {held}") }
     };
@@ -149,9 +150,9 @@ mod tests {
     #[test]
     fn sides_are_told_one_by_one() {
         let second = Side { nth: 1, ..Side::native() };
-        let why = "no control groups".to_owned();
+        let why = "no control groups";
         let plain = Side::native();
-        assert_eq!(words([(&plain, Ok("cpuset 1"))].into_iter()), "cpuset 1");
+        assert_eq!(words::<&str>([(&plain, Ok("cpuset 1"))].into_iter()), "cpuset 1");
         let two = words([(&plain, Ok("cpuset 1")), (&second, Err(&why))].into_iter());
         assert_eq!(two, "cpuset 1; native#2: not held: no control groups");
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Nic, Side, Subject};
+use vmio_model::read_at::ReadAt;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::{Node, Reader};
 
@@ -99,7 +100,7 @@ pub(super) struct Plugged<'a> {
     /// Where it is plugged in.
     plug: &'a Plug,
     /// What results know it by.
-    at: String,
+    at: ReadAt,
 }
 
 /// The devices of a guest, each with where it is plugged in.
@@ -108,7 +109,7 @@ pub(super) fn of_guest<'a>(paths: &'a BTreeMap<PathKey, NetPath>, side: &Side) -
     let plugged = mine.filter_map(|(key, path)| Some((key, key.nic.clone()?, path.plug.as_ref()?)));
     plugged
         .map(|(key, nic, plug)| {
-            let at = format!("{}/{side}/{}", key.network, nic.label());
+            let at = ReadAt::card(&key.network, side, &nic);
             let spec = NicSpec { nic, tap: plug.tap.clone(), mac: plug.mac.clone() };
             Plugged { spec, network: &key.network, plug, at }
         })
@@ -118,7 +119,7 @@ pub(super) fn of_guest<'a>(paths: &'a BTreeMap<PathKey, NetPath>, side: &Side) -
 /// What a guest that has booted has made of its devices.
 pub(super) struct Addressed {
     /// How it has set them up, by the device's path, as `uplink/qemu/virtio-net`.
-    pub(super) set_up: Vec<(String, BTreeMap<String, String>)>,
+    pub(super) set_up: Vec<(ReadAt, BTreeMap<String, String>)>,
     /// Those that lie on a network with others of its own.
     pub(super) rivals: Vec<Rival>,
 }
@@ -150,7 +151,7 @@ pub(super) fn address(
             set_up.extend(told.map(|ring| (nics::RING.to_owned(), ring.to_string())));
         }
         let model = nics::find(&spec.nic.model).with_context(|| format!("no network device {}", spec.nic.model))?;
-        let differs = |e: String| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
+        let differs = |e: nics::Unfit| anyhow::anyhow!("{name} did not set up {} as asked: {e}", spec.nic.label());
         model.readback(&spec.nic, &set_up).map_err(differs)?;
         all.set_up.push((at.clone(), set_up));
         if nics.iter().filter(|other| other.network == *network).count() > 1 && is_shared(network) {

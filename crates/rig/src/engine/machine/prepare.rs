@@ -8,11 +8,11 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
 use vmio_model::cell::{Cell, SSH, Side};
+use vmio_model::read_at::{FILE_SERVER, LOGICAL_BLOCK_BYTES, ReadAt, WRITE_CACHE};
 use vmio_model::result::{Skipped, WorkloadTraits};
 use vmio_model::run::Run;
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
-use vmio_model::summary::durability::{FILE_SERVER, WRITE_CACHE};
 use vmio_node::linux::block;
 use vmio_node::{Change, Journal, Node, Reader, held};
 
@@ -184,9 +184,9 @@ fn targets_of(
             _ => targets::afar::prepare(&afar.node, &afar.dir, &file, bytes),
         };
         let prepared = prepared.with_context(|| format!("cannot make the target {name} on {}", afar.address))?;
-        let (at, settings) = (format!("{name}/{SSH}"), prepared.effective());
+        let (at, settings) = (ReadAt::disk(name, &Side::of(SSH), None), prepared.effective());
         parts.store.add_effective(run.id, &at, &settings)?;
-        run.effective.insert(at, settings);
+        run.effective.insert(at.to_string(), settings);
         made.insert(name.to_owned(), prepared);
     }
     Ok(made)
@@ -219,19 +219,17 @@ fn storage(
     let journal = parts.journal.clone();
     let scratch = placed.dir.join(format!("vmio-scratch-{}", journal.cookie()));
     let health = Health::of(&placed.place);
-    health
-        .during({
-            let (dir, scratch) = (placed.dir.clone(), scratch.clone());
-            let in_state = placed.place.ground.pool().is_some();
-            move || {
-                // Our own state directory may lie behind a link.
-                let dir = if in_state { dir.canonicalize()? } else { dir };
-                let dir = hold_dir(&journal, &dir)
-                    .with_context(|| format!("cannot make or open the directory {}", dir.display()))?;
-                anyhow::Ok(journal.scratch_dir_in(&dir, &scratch)?)
-            }
-        })
-        .map_err(anyhow::Error::msg)??;
+    health.during({
+        let (dir, scratch) = (placed.dir.clone(), scratch.clone());
+        let in_state = placed.place.ground.pool().is_some();
+        move || {
+            // Our own state directory may lie behind a link.
+            let dir = if in_state { dir.canonicalize()? } else { dir };
+            let dir = hold_dir(&journal, &dir)
+                .with_context(|| format!("cannot make or open the directory {}", dir.display()))?;
+            anyhow::Ok(journal.scratch_dir_in(&dir, &scratch)?)
+        }
+    })??;
     let mut made = BTreeMap::new();
     if let Err(e) = make_targets(parts, (placed, given), cells, (&scratch, &health), run, &mut made) {
         if health.look().is_err() {
@@ -275,7 +273,7 @@ fn make_targets(
                     let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace };
                     let there = || {
                         let wrong = |reason| targets::Error::Exchanged { path: ctx.dir.clone(), reason };
-                        journal.leads_to_held(&ctx.dir).map_err(wrong)
+                        journal.leads_to_held(&ctx.dir).map_err(|astray| wrong(astray.to_string()))
                     };
                     // Whatever failed in a directory that is not ours any more failed for that reason.
                     let prepared =
@@ -286,19 +284,18 @@ fn make_targets(
                     settings.extend(read_ahead(node.reader(), prepared.native()));
                     Ok::<_, targets::Error>((prepared, backing, settings))
                 }
-            })
-            .map_err(anyhow::Error::msg)?
+            })?
             // What a full pool does to a write says less than the pool itself.
-            .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::msg))
+            .map_err(|e| health.look().err().map_or_else(|| anyhow::Error::new(e), anyhow::Error::new))
             .with_context(|| format!("cannot make the target {name}"))?;
         settings = without(scratch, settings);
         settings.insert("backing".into(), backing.describe());
         settings.extend(write_cache(local.reader(), &backing).map(|word| (WRITE_CACHE.to_owned(), word)));
-        settings.insert("logical_block_bytes".into(), prepared.demands().logical_block_bytes.to_string());
+        settings.insert(LOGICAL_BLOCK_BYTES.into(), prepared.demands().logical_block_bytes.to_string());
         settings.extend(backing.nfs.clone().map(|server| (FILE_SERVER.to_owned(), server)));
-        let at = format!("{name}/native");
+        let at = ReadAt::target(name);
         store.add_effective(run.id, &at, &settings)?;
-        run.effective.insert(at, settings);
+        run.effective.insert(at.to_string(), settings);
         made.insert(name.to_owned(), (prepared, backing));
     }
     Ok(())
@@ -319,7 +316,7 @@ fn below(node: &dyn Node, native: &Path, pool: Option<&Pool>, place: Backing) ->
         (Ok(found), _) if found.not_visible.is_none() => Backing { modelled: place.modelled, ..found },
         (_, Some(_)) => place,
         (Ok(found), None) => Backing { modelled: place.modelled, ..found },
-        (Err(e), None) => Backing { modelled: place.modelled, not_visible: Some(e.to_string()), ..Backing::default() },
+        (Err(e), None) => Backing { modelled: place.modelled, not_visible: Some(e.into()), ..Backing::default() },
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_model::cell::Cell;
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::Mark;
 use vmio_model::study::GuardPolicy;
 use vmio_node::Journal;
@@ -73,7 +74,7 @@ impl Machine<'_> {
 pub(super) struct Put {
     undos: Undos,
     /// What was in force, as read back, by whom it was set for.
-    pub(super) effective: BTreeMap<String, BTreeMap<String, String>>,
+    pub(super) effective: BTreeMap<ReadAt, BTreeMap<String, String>>,
     /// What a reader of the figures must know.
     pub(super) marks: BTreeSet<Mark>,
 }
@@ -153,8 +154,7 @@ fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put
                 return Err(anyhow::Error::new(e).context(format!("cannot set {name} for {}", act.actor.key())));
             }
         };
-        let at = format!("{} ({})", act.actor.place_key(), act.actor.workload);
-        into.effective.entry(at).or_default().insert(name.to_owned(), told);
+        into.effective.entry(ReadAt::kept(&act.actor)).or_default().insert(name.to_owned(), told);
     }
     Ok(())
 }
@@ -173,8 +173,7 @@ fn put_one((setting, value): &Chosen, on: &Around<'_>, place: usize, into: &mut 
     let end = end.with_context(|| format!("{}: nothing was prepared for its workload", failed()))?;
     match on.apply(*setting, value, place, end, &mut into.undos) {
         Ok(effective) => {
-            let at = format!("{} [{name}={value}]", act.actor.place_key());
-            into.effective.entry(at).or_default().insert(name.to_owned(), effective);
+            into.effective.entry(ReadAt::set(&act.actor, name, value)).or_default().insert(name.to_owned(), effective);
             Ok(())
         }
         Err(Error::Refused(why)) => Err(Impossible(format!("{}: {why}", failed())).into()),

@@ -120,7 +120,7 @@ impl Machine<'_> {
                 let running = self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?;
                 let way = (target.to_owned(), attachment.cloned());
                 if let Some(why) = running.without.get(&way) {
-                    return Err(Impossible(why.clone()).into());
+                    return Err(Impossible(why.to_string()).into());
                 }
                 let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
                 let id = running.disks.get(&way).with_context(no_disk)?;
@@ -270,7 +270,7 @@ impl Machine<'_> {
                 exec_base.cgroup_procs = match held {
                     Ok(limits) => limits.procs_files(),
                     // Without a group it is measured all the same, and told; but not on other processors than asked for.
-                    Err(why) if !side.shape.pins.is_empty() => return Err(Impossible(why.clone()).into()),
+                    Err(why) if !side.shape.pins.is_empty() => return Err(Impossible(why.to_string()).into()),
                     Err(_) => Vec::new(),
                 };
                 self.local.clone()

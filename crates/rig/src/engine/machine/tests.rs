@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use vmio_model::cell::{Millis, Settings, Subject};
 use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Skipped, Watched, WorkloadResult};
-use vmio_model::study::{Names, Sort};
+use vmio_model::study::{Names, Sort, WordError};
 use vmio_node::fake::Fake;
 
 use super::settings::Chosen;
@@ -37,8 +38,8 @@ impl Store for Memory {
     fn set_environment(&self, _: i64, _: &Environment) -> anyhow::Result<()> {
         Ok(())
     }
-    fn add_effective(&self, _: i64, at: &str, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
-        self.0.lock().unwrap().insert(at.into(), settings.clone());
+    fn add_effective(&self, _: i64, at: &ReadAt, settings: &BTreeMap<String, String>) -> anyhow::Result<()> {
+        self.0.lock().unwrap().insert(at.to_string(), settings.clone());
         Ok(())
     }
 }
@@ -116,7 +117,7 @@ impl Setting for Made {
     fn examples(&self) -> &'static [&'static str] {
         &["good"]
     }
-    fn reader(&self) -> fn(&str) -> Result<String, String> {
+    fn reader(&self) -> fn(&str) -> Result<String, WordError> {
         |text| Ok(text.to_owned())
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
@@ -192,7 +193,7 @@ impl Bed {
             journal: self.journal.clone(),
             targets: BTreeMap::new(),
             backings: BTreeMap::new(),
-            natives: BTreeMap::from([(Side::native(), Err("not here".into()))]),
+            natives: BTreeMap::from([(Side::native(), Err(crate::limits::Error::Exists("not here".into())))]),
             image: None,
             run_dir: PathBuf::new(),
             state_dir: PathBuf::new(),

@@ -38,7 +38,7 @@ mod unmet;
 mod why_not;
 
 pub use self::rates::takes_device;
-pub use self::why_not::{LeftOut, WhyNot};
+pub use self::why_not::{LeftOut, NoRoom, WhyNot};
 
 /// What is wished of a run beside the study.
 #[derive(Debug, Clone, Default)]
@@ -83,8 +83,9 @@ pub struct Planned {
     pub placed: Option<Placed>,
     /// The machine that the side `ssh` is.
     pub afar: Option<Afar>,
-    /// What is below its directory; or why the targets cannot be made there.
-    pub afar_space: Result<String, String>,
+    /// Space left where targets are made, or what is below the other machine's directory, in words; empty where
+    /// neither is asked.
+    pub space: Result<String, NoRoom>,
     /// The machine at the other end of the network `wire`.
     pub peer: Option<Peer>,
     /// Cells that cannot run here.
@@ -128,8 +129,6 @@ pub struct Placed {
     pub needed_bytes: u64,
     /// Memory that the guests take, which a modelled disk leaves to them.
     pub guest_bytes: u64,
-    /// Space left there, in words.
-    pub space: Result<String, String>,
 }
 
 /// The control groups of a run.
@@ -187,21 +186,16 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let emulated = study.arches().into_iter().find_map(guests::qemu::emulated);
     let accelerator = emulated.or_else(|| guests::qemu::known_accelerator(reader, &wishes.state_dir));
     let left_out = unmet(&study, local, gentle, wishes, ground);
-    if let Some(placed) = &mut placed {
-        placed.needed_bytes = needed_bytes(&rates, wishes);
-        placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
-        placed.space = placed.look_for_room(local);
-    }
-    let afar_space = wishes.afar.as_ref().map_or(Ok(String::new()), |afar| {
-        let needed = needed_bytes(&rates, wishes);
-        if let Some(device) = &afar.device {
-            targets::afar::holds(device, study.target_bytes()).map_err(|e| e.to_string())?;
+    let needed_bytes = needed_bytes(&rates, wishes);
+    let space = match (&mut placed, &wishes.afar) {
+        (Some(placed), _) => {
+            placed.needed_bytes = needed_bytes;
+            placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
+            placed.look_for_room(local)
         }
-        match needed == 0 && afar.device.is_some() {
-            true => Ok(String::new()),
-            false => targets::afar::look(&*afar.node, &afar.dir, needed),
-        }
-    });
+        (None, Some(afar)) => room_afar(afar, study.target_bytes(), needed_bytes),
+        (None, None) => Ok(String::new()),
+    };
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
     let held = Held::of(&study, &left_out, gentle, local);
     let mut planned = Planned {
@@ -211,7 +205,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         traits,
         placed,
         afar: wishes.afar.clone(),
-        afar_space,
+        space,
         peer: wishes.peer.clone(),
         left_out,
         cost,
@@ -268,7 +262,6 @@ fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
         device_told: device_told.unwrap_or_default(),
         needed_bytes: 0,
         guest_bytes: 0,
-        space: Ok(String::new()),
         place,
         dir,
         device,
@@ -278,23 +271,34 @@ fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
 
 impl Placed {
     /// Whether what the targets take is there, in words.
-    fn look_for_room(&self, local: &dyn Node) -> Result<String, String> {
+    fn look_for_room(&self, local: &dyn Node) -> Result<String, NoRoom> {
         let existing = existing_part(local.reader(), &self.dir);
         let space = match &self.place.ground {
-            Ground::Files(_) => space::demand(local, &existing, self.needed_bytes)
-                .map_err(targets::Error::from)
-                .and_then(|left| match self.needed_bytes {
-                    0 => Ok(left),
-                    _ => targets::not_in_memory(&existing).map(|()| left),
-                })
-                .map_err(|e| e.to_string())
-                .and_then(|left| places::usable(&existing).map(|()| left).map_err(|e| format!("{e}; {}", e.help))),
-            Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(|e| format!("{e}; {}", e.help)),
+            Ground::Files(_) => {
+                let left = space::demand(local, &existing, self.needed_bytes).map_err(targets::Error::from)?;
+                if self.needed_bytes > 0 {
+                    targets::not_in_memory(&existing)?;
+                }
+                places::usable(&existing).map_err(targets::Error::from)?;
+                left
+            }
+            Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(targets::Error::from)?,
             Ground::Modelled(disk) => {
-                return modelled::room(local.reader(), disk, self.needed_bytes, self.guest_bytes);
+                return Ok(modelled::room(local.reader(), disk, self.needed_bytes, self.guest_bytes)?);
             }
         };
-        space.map(|s| format!("{} left ({})", gib(s.free_bytes), s.of))
+        Ok(format!("{} left ({})", gib(space.free_bytes), space.of))
+    }
+}
+
+/// Whether what the targets take is there on another machine: what is below its directory, in words.
+fn room_afar(afar: &Afar, target_bytes: u64, needed_bytes: u64) -> Result<String, NoRoom> {
+    if let Some(device) = &afar.device {
+        targets::afar::holds(device, target_bytes)?;
+    }
+    match needed_bytes == 0 && afar.device.is_some() {
+        true => Ok(String::new()),
+        false => Ok(targets::afar::look(&*afar.node, &afar.dir, needed_bytes)?),
     }
 }
 
@@ -363,11 +367,8 @@ impl Planned {
     /// A run with nothing to measure, or guests without anything to compare them with, is refused
     /// before it begins.
     pub fn refuse(&self) -> anyhow::Result<()> {
-        if let Some(Err(why)) = self.placed.as_ref().map(|p| &p.space) {
-            return Err(Failure::new(Exit::Precondition, why.clone()).into());
-        }
-        if let Err(why) = &self.afar_space {
-            return Err(Failure::new(Exit::Precondition, why.clone()).into());
+        if let Err(why) = &self.space {
+            return Err(Failure::new(Exit::Precondition, why.to_string()).into());
         }
         if let Some(dir) = self.placed.as_ref().and_then(|p| p.missing.as_ref()) {
             let what = format!("{} is not there", dir.display());

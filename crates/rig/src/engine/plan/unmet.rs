@@ -10,8 +10,8 @@ use vmio_node::Node;
 use super::Wishes;
 use super::why_not::{LeftOut, WhyNot};
 use crate::disks::places::Ground;
-use crate::disks::targets;
 use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
+use crate::disks::targets::{self, Unfit};
 use crate::nets::Network;
 use crate::settings::Fit;
 use crate::{guests, nets, nics, settings, workloads};
@@ -130,8 +130,8 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     let mut needs: Vec<&Requirement> = Vec::new();
     if let Some(guest) = guests::find(&actor.side.kind) {
         let shape = &actor.side.shape;
-        if let Err(reason) = guest.fits(shape, local.reader()) {
-            return Some(WhyNot::Entry(reason));
+        if let Err(unfit) = guest.fits(shape, local.reader()) {
+            return Some(WhyNot::Guest(unfit));
         }
         if gentle && !shape.pins.is_empty() {
             let unfit = "nobody has processors of its own choice while guests are held to one core".to_owned();
@@ -142,8 +142,8 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
         && (wishes.device.is_none() || !target.takes_device())
     {
-        if let Err(reason) = target.fits(ground) {
-            return Some(WhyNot::Entry(reason));
+        if let Err(unfit) = target.fits(ground) {
+            return Some(WhyNot::Target(unfit));
         }
         match ground.pool() {
             Some(pool) => {
@@ -176,14 +176,17 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
     let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
-    if let Some(why) = only_read.or(no_guest) {
-        return Some(WhyNot::Entry(why.to_owned()));
+    if let Some(unfit) = only_read.map(Unfit::OnlyRead).or(no_guest.map(Unfit::NativeAlone)) {
+        return Some(WhyNot::Target(unfit));
     }
     needs.extend(workload.requirements());
-    missing(needs, local).or_else(|| guests::qemu::why_not(local, actor).map(WhyNot::Entry)).or_else(|| {
-        let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
-        Some(WhyNot::Gentle { unfit: unfit.to_string() })
-    })
+    missing(needs, local)
+        .or_else(|| guests::qemu::why_not(actor).map(WhyNot::Guest))
+        .or_else(|| guests::qemu::unfit_disk(local, actor).map(WhyNot::Driver))
+        .or_else(|| {
+            let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
+            Some(WhyNot::Gentle { unfit: unfit.to_string() })
+        })
 }
 
 /// Why an actor cannot work as the study asks, whatever this machine has.
@@ -222,7 +225,7 @@ fn unreachable(name: &str, peer: &str, nic: Option<&Nic>) -> Result<&'static dyn
             return Err(WhyNot::NoGuests { network: name.to_owned(), others });
         }
         let card = nics::find(&nic.model).ok_or_else(|| WhyNot::NoCard(nic.model.clone()))?;
-        card.fits(nic).map_err(WhyNot::Entry)?;
+        card.fits(nic).map_err(WhyNot::Card)?;
     }
     Ok(network)
 }

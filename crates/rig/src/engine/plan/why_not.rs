@@ -1,11 +1,14 @@
-//! Why a cell that the study names does not run here.
+//! Why a cell that the study names does not run here, and why its target is not made there.
 
+use vmio_look::require::Missing;
 use vmio_model::cell::{Cell, Millis};
 use vmio_model::result::Skipped;
 
-use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
-use crate::guests::NO_MACHINE;
+use crate::disks::targets::afar::{DEVICE, NoFile, PREALLOCATED};
+use crate::disks::{drivers, modelled, targets};
+use crate::guests::{self, NO_MACHINE};
 use crate::nets::NO_PEER;
+use crate::nics;
 
 /// A cell that is left out of a run before it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,15 +30,20 @@ impl From<&LeftOut> for Skipped {
 #[allow(missing_docs)] // the messages say what each one is
 pub enum WhyNot {
     #[error("{name}: {found}; {fix}")]
-    Requirement { name: &'static str, found: String, fix: &'static str },
+    Requirement { name: &'static str, found: Missing, fix: &'static str },
     #[error("on {address}: {why}")]
     OnOtherMachine { address: String, why: Box<WhyNot> },
     /// It runs with `--no-gentle`.
     #[error("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)")]
     Gentle { unfit: String },
-    /// What an entry of an extension point says of itself.
-    #[error("{0}")]
-    Entry(String),
+    #[error(transparent)]
+    Driver(drivers::Unfit),
+    #[error(transparent)]
+    Target(targets::Unfit),
+    #[error(transparent)]
+    Guest(guests::Unfit),
+    #[error(transparent)]
+    Card(nics::Unfit),
 
     #[error("{NO_MACHINE}")]
     NoMachine,
@@ -89,4 +97,16 @@ pub enum WhyNot {
     Setting { name: String, why: String },
     #[error("two actors work on the target {target} at once, and one of them writes to it")]
     WritesToOthersTarget { target: String },
+}
+
+/// Why what the targets take is not there, or not to be had.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum NoRoom {
+    #[error(transparent)]
+    Target(#[from] targets::Error),
+    #[error(transparent)]
+    Modelled(#[from] modelled::NoRoom),
+    #[error(transparent)]
+    Afar(#[from] NoFile),
 }

@@ -71,8 +71,8 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
             booted.stop()?;
             tcg(format!("software emulation: {DEVICE} can be opened, but QEMU did not use it"))
         }
-        Err(Error::Down { what, report, .. }) => {
-            let last = report.lines().rev().find_map(|l| l.strip_prefix("  | ")).unwrap_or("no output");
+        Err(Error::Down { what, last, .. }) => {
+            let last = last.as_deref().unwrap_or("no output");
             tcg(format!("software emulation: {DEVICE} can be opened, but a guest with KVM {what} (last line: {last})"))
         }
         Err(other) => return Err(other),

@@ -95,7 +95,7 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         let boot_seconds = started.elapsed().as_secs_f64();
         let disks = find_disks(remote.reader(), spec)?;
         let accel = running_accel(&mut qmp)?;
-        pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|reason| process.give_up(&reason))?;
+        pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|why| process.give_up(&why.to_string()))?;
         let seen = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i)));
         let nics = spec.nics.iter().enumerate().map(|(i, n)| (n.tap.clone(), nic_id(i)));
         let devices = seen.chain(nics).collect();
@@ -143,9 +143,10 @@ fn plan<'a>(
             let known: Vec<&str> = drivers::ALL.iter().map(|d| d.name()).collect();
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))
         })?;
-        driver.fits(attachment).map_err(of)?;
-        driver.fits_storage(attachment, &disk.storage).map_err(of)?;
-        driver.fits_qemu(attachment, qemu).map_err(of)?;
+        let refused = |unfit: drivers::Unfit| of(unfit.to_string());
+        driver.fits(attachment).map_err(refused)?;
+        driver.fits_storage(attachment, &disk.storage).map_err(refused)?;
+        driver.fits_qemu(attachment, qemu).map_err(refused)?;
         if let Some(path) = disk.storage.path() {
             let (node, at) = (Arc::clone(&ctx.node), path.to_owned());
             let looked = machine::within(LOOK_LIMIT, move || node.stat(&at));
@@ -164,7 +165,7 @@ fn plan<'a>(
             let known: Vec<&str> = nics::ALL.iter().map(|n| n.name()).collect();
             wrong(format!("no network device {}; there are {}", nic.nic.model, known.join(", ")))
         })?;
-        model.fits(&nic.nic).map_err(&wrong)?;
+        model.fits(&nic.nic).map_err(|why| wrong(why.to_string()))?;
         nics.push(PlannedNic { spec: nic, model });
     }
     Ok(Plan {
@@ -315,8 +316,8 @@ impl Running {
             process.kill().ok()?;
             process.wait(Some(END_LIMIT)).ok()
         });
-        let report = console::report(&self.console, &output.map(|o| o.err()).unwrap_or_default());
-        Error::Down { guest: self.name.clone(), what: format!("{seen}{how}"), report }
+        let (report, last) = console::report(&self.console, &output.map(|o| o.err()).unwrap_or_default());
+        Error::Down { guest: self.name.clone(), what: format!("{seen}{how}"), report, last }
     }
 }
 

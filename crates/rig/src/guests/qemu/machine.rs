@@ -1,9 +1,10 @@
 //! The machines that guests of vmio's own are: one for each kind of processor (QEMU, docs/system/i386/pc.rst and
 //! docs/system/arm/virt.rst).
 
-use vmio_look::require::Requirement;
+use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell::{Actor, Arch};
 
+use super::super::Unfit;
 use crate::disks::drivers;
 use crate::nics;
 use crate::ours::AGENT;
@@ -59,18 +60,15 @@ pub const AARCH64: &[Requirement] = &[
         mend: "apt install qemu-system-arm",
         check: |n| match find_qemu(n, Arch::Aarch64) {
             Ok(_) => Ok(()),
-            Err(qemu::Error::NoQemu { looked_for, .. }) => Err(format!("none of {looked_for} in PATH")),
-            Err(other) => Err(other.to_string()),
+            Err(qemu::Error::NoQemu { looked_for, .. }) => Err(Missing::NoneOf(format!("{looked_for} in PATH"))),
+            Err(other) => Err(Missing::Unreadable(other.to_string())),
         },
     },
     Requirement {
         name: "vmio-agent for aarch64",
         why: "is the first process of a guest of 64-bit ARM",
         mend: "run `make agent-arm64` in vmio's sources (docs/arm.md), or name its file by VMIO_AGENT_AARCH64",
-        check: |n| {
-            let tried = |tried: Vec<std::path::PathBuf>| format!("none of {}", listed(&tried));
-            AGENT.find_for(Arch::Aarch64, n).map(drop).map_err(tried)
-        },
+        check: |n| AGENT.find_for(Arch::Aarch64, n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
     },
 ];
 
@@ -79,12 +77,9 @@ fn listed(paths: &[std::path::PathBuf]) -> String {
 }
 
 /// Why no guest of its processor has the device by which an actor sees its subject.
-pub fn why_not(actor: &Actor) -> Option<String> {
+pub fn why_not(actor: &Actor) -> Option<Unfit> {
     let arch = actor.side.shape.arch;
-    let machine = of(arch).name;
-    let lacks = |name: &str, there: Vec<&str>| {
-        Some(format!("a guest of {arch} (machine {machine}) has no {name}: use {}", there.join(", ")))
-    };
+    let lacks = |device, others| Some(Unfit::Device { arch, machine: of(arch).name, device, others });
     if let Some(driver) = actor.attachment().and_then(|asked| drivers::find(&asked.driver))
         && !driver.arches().contains(&arch)
     {
@@ -126,7 +121,7 @@ mod tests {
             assert!(drivers::of(arch).next().is_some() && nics::of(arch).next().is_some(), "{arch}");
         }
         let mmio = Attachment::new("virtio-blk-mmio", Cache::None, Aio::Native);
-        let said = why_not(&Cell::on("qemu", "sparse", Some(mmio), "seq-read").lead).unwrap();
+        let said = why_not(&Cell::on("qemu", "sparse", Some(mmio), "seq-read").lead).unwrap().to_string();
         assert!(said.contains("x86_64 (machine q35) has no virtio-blk-mmio: use lsi53c895a"), "{said}");
     }
 
@@ -147,7 +142,7 @@ mod tests {
         // Each says a machine of its own, and a machine of another processor is refused.
         let shape = |machine: &str| Shape { machine: Some(machine.into()), ..side(Arch::Aarch64).shape };
         assert_eq!(entry.fits(&shape("virt"), &able), Ok(()));
-        let said = entry.fits(&shape("q35"), &able).unwrap_err();
+        let said = entry.fits(&shape("q35"), &able).unwrap_err().to_string();
         assert!(said.contains("guests of aarch64 under QEMU have the machine virt, not q35"), "{said}");
     }
 }

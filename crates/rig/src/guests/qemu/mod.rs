@@ -18,35 +18,31 @@ use std::env::consts::ARCH;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vmio_look::require::{Requirement, readable};
-use vmio_model::cell::{Actor, Arch, Shape};
+use vmio_look::require::{Missing, Requirement, readable};
+use vmio_model::cell::{Arch, Shape};
 use vmio_model::result::Accel;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Node, Reader};
 
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result};
+use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result, Unfit};
 use crate::disks::Storage;
-use crate::qemu::find_qemu;
+use crate::qemu::{self, find_qemu};
 use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
 pub use accel::{NoKvm, emulated, known as known_accelerator};
-pub use machine::AARCH64;
-
-/// Why no guest of this host's QEMU can have the disk or network device of this cell, if it cannot.
-pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
-    machine::why_not(actor).or_else(|| version::why_not(node, actor))
-}
+pub use machine::{AARCH64, why_not};
+pub use version::unfit_disk;
 
 /// Entry `qemu`.
 pub struct Qemu;
 
 /// Whether guests of the host's own processor can be made on a host with this one.
-fn for_host(arch: &str) -> std::result::Result<(), String> {
+fn for_host(arch: &str) -> std::result::Result<(), Missing> {
     match arch == Arch::default().name() {
         true => Ok(()),
-        false => Err(format!("this host is {arch}")),
+        false => Err(Missing::Unlike(format!("this host is {arch}"))),
     }
 }
 
@@ -71,8 +67,10 @@ impl GuestKind for Qemu {
                 mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
                 check: |n| match find_qemu(n, Arch::X86_64) {
                     Ok(_) => Ok(()),
-                    Err(crate::qemu::Error::NoQemu { looked_for, .. }) => Err(format!("none of {looked_for} in PATH")),
-                    Err(other) => Err(other.to_string()),
+                    Err(qemu::Error::NoQemu { looked_for, .. }) => {
+                        Err(Missing::NoneOf(format!("{looked_for} in PATH")))
+                    }
+                    Err(other) => Err(Missing::Unreadable(other.to_string())),
                 },
             },
             Requirement {
@@ -90,15 +88,12 @@ impl GuestKind for Qemu {
             Arch::Aarch64 => AARCH64,
         }
     }
-    fn fits(&self, shape: &Shape, host: &dyn Reader) -> std::result::Result<(), String> {
+    fn fits(&self, shape: &Shape, host: &dyn Reader) -> Result<(), Unfit> {
         match shape {
-            Shape { arch, machine: Some(machine), .. } if machine != machine::of(*arch).name => {
-                let own = machine::of(*arch).name;
-                Err(format!("vmio's own guests of {arch} under QEMU have the machine {own}, not {machine}"))
+            Shape { arch, machine: Some(asked), .. } if asked != machine::of(*arch).name => {
+                Err(Unfit::Machine { arch: *arch, own: machine::of(*arch).name, asked: asked.clone() })
             }
-            Shape { kernel: Some(kernel), .. } => {
-                Err(format!("vmio's own guests run the kernel of their image, not {kernel}: see `vmio image`"))
-            }
+            Shape { kernel: Some(kernel), .. } => Err(Unfit::Kernel(kernel.clone())),
             Shape { pins, .. } => pins::can_be_had(pins, host),
         }
     }
@@ -201,6 +196,6 @@ mod tests {
     #[test]
     fn reference_guests_are_of_one_processor() {
         assert_eq!(for_host("x86_64"), Ok(()));
-        assert!(for_host("aarch64").is_err_and(|why| why.contains("aarch64")));
+        assert!(for_host("aarch64").is_err_and(|why| why.to_string().contains("aarch64")));
     }
 }

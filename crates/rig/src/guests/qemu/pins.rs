@@ -7,24 +7,21 @@ use vmio_look::require::program;
 use vmio_node::linux::process::Status;
 use vmio_node::{Exec, Reader};
 
+use super::super::Unfit;
 use crate::limits;
 
 const TASKSET: &str = "taskset";
 
 /// Whether guests can be held to these processors here, else why not.
-pub fn can_be_had(pins: &[u32], host: &dyn Reader) -> Result<(), String> {
+pub fn can_be_had(pins: &[u32], host: &dyn Reader) -> Result<(), Unfit> {
     if pins.is_empty() {
         return Ok(());
     }
-    program(host, TASKSET)
-        .map_err(|found| format!("{found}, which holds guests to processors; apt install util-linux"))?;
+    program(host, TASKSET).map_err(Unfit::NoTaskset)?;
     let Some(usable) = limits::own_cpus(host) else { return Ok(()) };
     match pins.iter().find(|pin| !usable.contains(pin)) {
         None => Ok(()),
-        Some(pin) => {
-            let usable: Vec<String> = usable.iter().map(u32::to_string).collect();
-            Err(format!("a guest cannot be held to processor {pin}: vmio may use {} here", usable.join(", ")))
-        }
+        Some(&pin) => Err(Unfit::Processor { pin, usable }),
     }
 }
 
@@ -38,15 +35,15 @@ pub fn held(qemu: &Path, pins: &[u32]) -> Exec {
 }
 
 /// Whether a QEMU is held to them and to no others. A control group could have less.
-pub fn read_back(host: &dyn Reader, pid: u32, pins: &[u32]) -> Result<(), String> {
+pub fn read_back(host: &dyn Reader, pid: u32, pins: &[u32]) -> Result<(), Unfit> {
     if pins.is_empty() {
         return Ok(());
     }
     let mut asked = pins.to_vec();
     asked.sort_unstable();
     asked.dedup();
-    let found = Status::of(host, pid).map_err(|e| e.to_string())?.cpus();
-    if found.as_ref() == Some(&asked) { Ok(()) } else { Err(format!("is held to processors {found:?}, not {asked:?}")) }
+    let found = Status::of(host, pid).map_err(|e| Unfit::Unreadable(e.to_string()))?.cpus();
+    if found.as_ref() == Some(&asked) { Ok(()) } else { Err(Unfit::HeldElsewhere { found, asked }) }
 }
 
 #[cfg(test)]
@@ -65,9 +62,9 @@ mod tests {
         let has = host().installed("taskset");
         assert_eq!(can_be_had(&[], &host()), Ok(()));
         assert_eq!((can_be_had(&[3, 0], &has), can_be_had(&[2], &has)), (Ok(()), Ok(())));
-        let said = can_be_had(&[0, 1], &has).unwrap_err();
+        let said = can_be_had(&[0, 1], &has).unwrap_err().to_string();
         assert!(said.contains("processor 1: vmio may use 0, 2, 3"), "{said}");
-        let said = can_be_had(&[0], &host()).unwrap_err();
+        let said = can_be_had(&[0], &host()).unwrap_err().to_string();
         assert!(said.contains("no program taskset") && said.contains("util-linux"), "{said}");
     }
 
@@ -81,8 +78,8 @@ mod tests {
     fn what_is_in_force_is_read_back() {
         let host = host().file("/proc/77/status", "Name:\tqemu\nCpus_allowed_list:\t0-1\n");
         assert_eq!((read_back(&host, 77, &[1, 0, 1]), read_back(&host, 78, &[])), (Ok(()), Ok(())));
-        let said = read_back(&host, 77, &[1]).unwrap_err();
-        assert!(said.contains("[0, 1]") && said.contains("[1]"), "{said}");
+        let found = Some(vec![0, 1]);
+        assert_eq!(read_back(&host, 77, &[1]), Err(Unfit::HeldElsewhere { found, asked: vec![1] }));
         assert!(read_back(&host, 78, &[1]).is_err());
     }
 }

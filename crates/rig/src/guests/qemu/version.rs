@@ -5,17 +5,17 @@ use vmio_model::cell::Actor;
 use vmio_node::Node;
 
 use super::exchange;
-use crate::disks::drivers;
+use crate::disks::drivers::{self, Unfit};
 use crate::disks::targets;
 use crate::qemu::{ask_version, find_qemu};
 
 /// Why this host's QEMU cannot give a guest the disk of this cell, if it cannot. The host is asked only when that
 /// depends on its QEMU.
-pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
+pub fn unfit_disk(node: &dyn Node, actor: &Actor) -> Option<Unfit> {
     let asked = actor.attachment()?;
     let driver = drivers::find(&asked.driver)?;
-    if let Err(reason) = driver.fits(asked) {
-        return Some(reason);
+    if let Err(unfit) = driver.fits(asked) {
+        return Some(unfit);
     }
     let exchanges = actor.target().and_then(targets::find).is_some_and(|t| t.exchanges());
     let needs: Vec<_> = driver.needs_qemu(asked).into_iter().chain(exchanges.then_some(exchange::NEEDED)).collect();
@@ -25,8 +25,8 @@ pub fn why_not(node: &dyn Node, actor: &Actor) -> Option<String> {
     // That there is no QEMU at all is told as a requirement of the guest.
     let qemu = find_qemu(node.reader(), actor.side.shape.arch).ok()?;
     match ask_version(node, &qemu) {
-        Ok(version) => needs.into_iter().find_map(|need| version.meets(need).err()),
-        Err(e) => Some(e.to_string()),
+        Ok(version) => needs.into_iter().find_map(|need| version.meets(need).err()).map(Unfit::OldQemu),
+        Err(e) => Some(Unfit::UnknownQemu(e.to_string())),
     }
 }
 
@@ -52,7 +52,8 @@ mod tests {
         let old = host("QEMU emulator version 7.2.22 (Debian)\n");
         let plain = Attachment::new("virtio-blk", Cache::None, Aio::Native);
         let why_not = |host: &Fake, target: &str, asked: &Attachment| {
-            why_not(host, &Cell::on("qemu", target, Some(asked.clone()), "seq-write").lead)
+            let unfit = unfit_disk(host, &Cell::on("qemu", target, Some(asked.clone()), "seq-write").lead);
+            unfit.map(|unfit| unfit.to_string())
         };
         assert_eq!(why_not(&old, "sparse", &plain), None);
         assert_eq!(why_not(&old, "qcow2-full-l2", &plain), None);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use vmio_look::require::Requirement;
 use vmio_model::figure::Unit;
-use vmio_model::study::{Family, Sort};
+use vmio_model::study::{Family, Sort, WordError};
 use vmio_node::cpu::STREAM_ARRAYS;
 
 use super::STREAM;
@@ -42,26 +42,29 @@ const MOST_MIB: u64 = 16384;
 
 /// The workload of that name: `None` when the word is not of the family at all, `Some(Err)` when it is meant to be, with
 /// what is wrong.
-pub fn parse(word: &str) -> Option<Result<Kernel, String>> {
+pub fn parse(word: &str) -> Option<Result<Kernel, WordError>> {
     let rest = word.strip_prefix("stream-")?;
     let (operation, size) = rest.split_once('-').unwrap_or((rest, ""));
     Some(kernel(operation, size).and_then(|found| match found.name == word {
         true => Ok(found),
-        false => Err(format!("write it as `{}`: each has exactly one name", found.name)),
+        false => Err(WordError(format!("write it as `{}`: each has exactly one name", found.name))),
     }))
 }
 
-fn kernel(operation: &str, size: &str) -> Result<Kernel, String> {
+fn kernel(operation: &str, size: &str) -> Result<Kernel, WordError> {
     let lower = operation.to_ascii_lowercase();
     let found = OPERATIONS.iter().find(|(word, ..)| *word == lower);
-    let (_, kernel, about) = found.ok_or_else(|| format!("`{operation}`: one of copy, scale, add and triad"))?;
+    let unknown = || WordError(format!("`{operation}`: one of copy, scale, add and triad"));
+    let (_, kernel, about) = found.ok_or_else(unknown)?;
     let digits = size.to_ascii_lowercase().strip_suffix('m').map(str::to_owned);
     let digits = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
     let mib: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or_else(|| {
-        format!("`{size}` is no size: whole MiB of each of the {STREAM_ARRAYS} arrays, as in stream-{lower}-128m")
+        WordError(format!(
+            "`{size}` is no size: whole MiB of each of the {STREAM_ARRAYS} arrays, as in stream-{lower}-128m"
+        ))
     })?;
     if !(1..=MOST_MIB).contains(&mib) {
-        return Err(format!("the size is out of range: 1m to {MOST_MIB}m"));
+        return Err(WordError(format!("the size is out of range: 1m to {MOST_MIB}m")));
     }
     Ok(Kernel {
         name: Cow::Owned(format!("{kernel}-{mib}m")),
@@ -103,7 +106,7 @@ mod tests {
             ("stream-copy-04m", "write it as `stream-copy-4m`"),
             ("stream-Copy-4M", "write it as `stream-copy-4m`"),
         ] {
-            let said = parse(word).unwrap().unwrap_err();
+            let WordError(said) = parse(word).unwrap().unwrap_err();
             assert!(said.contains(says), "{word}: {said}");
             assert!(find(word).is_none(), "{word}");
         }

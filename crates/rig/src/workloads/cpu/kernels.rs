@@ -13,7 +13,7 @@ use vmio_node::cpu::{PROGRAM, Report};
 use super::{FLOATING_POINT, MEMORY, RATE, WORKER, traits, worker};
 use crate::ours;
 use crate::workloads::error::{report, succeeded};
-use crate::workloads::{Error, Result, Role, Stage, Workload};
+use crate::workloads::{Error, Result, Role, Stage, Unusable, Workload};
 
 pub(super) const KERNELS: Requirement = Requirement {
     name: PROGRAM,
@@ -104,14 +104,12 @@ impl Kernel {
 
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         succeeded(node, &command, output)?;
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
         let (said, raw): (Report, _) = report(&output.out()).map_err(unusable)?;
         let asked = self.bytes.is_none_or(|bytes| bytes == said.size as u64);
         if said.kernel != self.kernel || !asked || said.seconds <= 0.0 || said.done <= 0.0 {
-            return Err(unusable(format!(
-                "it did {} of {} ({}) in {} s",
-                said.done, said.kernel, said.size, said.seconds
-            )));
+            let did = format!("it did {} of {} ({}) in {} s", said.done, said.kernel, said.size, said.seconds);
+            return Err(unusable(Unusable::Amount(did)));
         }
         let figures =
             vec![Reading::scalar(RATE, said.done / said.seconds), Reading::scalar(&self.amount().name, said.done)];

@@ -6,6 +6,7 @@ use vmio_node::Output;
 
 use super::packaged::{Did, Packaged};
 use super::{INTEGER, worker};
+use crate::workloads::Unusable;
 use crate::workloads::error::start_of;
 use crate::workloads::stage::whole_seconds;
 
@@ -39,13 +40,13 @@ fn args(seconds: f64) -> Vec<String> {
     ["speed", "-elapsed", "-seconds", &seconds, "-bytes", &block, "-evp", CIPHER, "-mr"].map(String::from).into()
 }
 
-fn read(output: &Output, _: f64) -> Result<Did, String> {
+fn read(output: &Output, _: f64) -> Result<Did, Unusable> {
     let (out, err) = (output.out(), output.err());
-    let rate = rate(&out).ok_or_else(|| format!("no rate of {CIPHER} in {:?}", start_of(&out)))?;
-    let (blocks, seconds) =
-        blocks(&err).ok_or_else(|| format!("no number of blocks of {CIPHER} in {:?}", start_of(&err)))?;
+    let no = |what: &str, text: &str| Unusable::Lacks { lack: format!("no {what} of {CIPHER}"), text: start_of(text) };
+    let rate = rate(&out).ok_or_else(|| no("rate", &out))?;
+    let (blocks, seconds) = blocks(&err).ok_or_else(|| no("number of blocks", &err))?;
     if blocks == 0 || seconds <= 0.0 {
-        return Err(format!("it encrypted {blocks} blocks in {seconds} s"));
+        return Err(Unusable::Amount(format!("it encrypted {blocks} blocks in {seconds} s")));
     }
     Ok(Did { seconds, rate, beside: blocks as f64 * f64::from(BLOCK) })
 }

@@ -9,7 +9,7 @@ use vmio_node::Output;
 
 use super::{RATE, WORKER, traits};
 use crate::workloads::error::succeeded;
-use crate::workloads::{Error, Result, Role, Stage, Workload};
+use crate::workloads::{Error, Result, Role, Stage, Unusable, Workload};
 
 /// What a program said that it did.
 pub(super) struct Did {
@@ -35,13 +35,13 @@ pub struct Packaged {
     /// What it is called with for so many seconds.
     pub(super) args: fn(f64) -> Vec<String>,
     /// What it did, from what it printed; it was told these seconds.
-    pub(super) read: fn(&Output, f64) -> std::result::Result<Did, String>,
+    pub(super) read: fn(&Output, f64) -> Result<Did, Unusable>,
 }
 
 impl Packaged {
     pub(super) fn result(&self, node: &str, command: String, output: &Output, seconds: f64) -> Result<WorkloadResult> {
         succeeded(node, &command, output)?;
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
         let Did { seconds, rate, beside } = (self.read)(output, seconds).map_err(unusable)?;
         let figures = vec![Reading::scalar(RATE, rate), Reading::scalar(&(self.beside)().name, beside)];
         let raw = json!({ "stdout": output.out(), "stderr": output.err() });

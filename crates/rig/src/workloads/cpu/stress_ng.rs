@@ -6,6 +6,7 @@ use vmio_node::Output;
 
 use super::packaged::{Did, Packaged};
 use super::{MEMORY, worker};
+use crate::workloads::Unusable;
 use crate::workloads::error::start_of;
 use crate::workloads::stage::whole_seconds;
 
@@ -37,10 +38,11 @@ fn args(seconds: f64) -> Vec<String> {
     vm.into_iter().chain(["--timeout", &seconds, "--metrics-brief", "--temp-path", "/tmp"]).map(String::from).collect()
 }
 
-fn read(output: &Output, _: f64) -> Result<Did, String> {
+fn read(output: &Output, _: f64) -> Result<Did, Unusable> {
     // Versions differ in where they print it.
     let said = format!("{}\n{}", output.out(), output.err());
-    let (done, seconds) = done(&said).ok_or_else(|| format!("no operations of vm in {:?}", start_of(&said)))?;
+    let lacks = || Unusable::Lacks { lack: "no operations of vm".into(), text: start_of(&said) };
+    let (done, seconds) = done(&said).ok_or_else(lacks)?;
     Ok(Did { seconds, rate: done / seconds, beside: done })
 }
 

@@ -6,6 +6,7 @@ use vmio_node::Output;
 
 use super::packaged::{Did, Packaged};
 use super::{INTEGER, worker};
+use crate::workloads::Unusable;
 use crate::workloads::error::start_of;
 
 /// How fast what was compressed is decompressed.
@@ -42,9 +43,10 @@ fn args(seconds: f64) -> Vec<String> {
     vec!["-q".into(), "-b3".into(), format!("-i{:.0}", half(seconds)), "--single-thread".into()]
 }
 
-fn read(output: &Output, seconds: f64) -> Result<Did, String> {
+fn read(output: &Output, seconds: f64) -> Result<Did, Unusable> {
     let out = output.out();
-    let [rate, beside] = rates(&out).ok_or_else(|| format!("no two rates of level 3 in {:?}", start_of(&out)))?;
+    let lacks = || Unusable::Lacks { lack: "no two rates of level 3".into(), text: start_of(&out) };
+    let [rate, beside] = rates(&out).ok_or_else(lacks)?;
     Ok(Did { seconds: 2.0 * half(seconds), rate, beside })
 }
 

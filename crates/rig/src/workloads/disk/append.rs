@@ -9,6 +9,8 @@
 
 use vmio_model::figure::Distribution;
 
+use crate::workloads::Unusable;
+
 /// Sends the log to standard error, which every node keeps apart.
 pub const LOG_ARG: &str = "--write_iolog=/proc/self/fd/2";
 
@@ -66,7 +68,7 @@ fn action(line: &str) -> Option<Option<Action>> {
 }
 
 /// Latency of the appends of a log; `appends` is the number that fio counted.
-pub fn latency(log: &[Action], appends: u64) -> Result<Distribution, String> {
+pub fn latency(log: &[Action], appends: u64) -> Result<Distribution, Unusable> {
     let mut micros: Vec<u64> = log
         .windows(3)
         .filter_map(|w| match *w {
@@ -76,7 +78,7 @@ pub fn latency(log: &[Action], appends: u64) -> Result<Distribution, String> {
         .collect();
     // The last append has no successor; lines may be torn where fio prints a warning.
     if micros.is_empty() || (micros.len() as f64) < 0.95 * (appends as f64 - 1.0) {
-        return Err(format!("its log has {} whole appends of {appends}: its latency cannot be computed", micros.len()));
+        return Err(Unusable::Gaps { whole: micros.len(), appends });
     }
     micros.sort_unstable();
     let n = micros.len();
@@ -122,7 +124,7 @@ mod tests {
     fn a_log_with_gaps_is_no_basis() {
         let log: Vec<_> = (0..10).flat_map(|i| [Action::Write(i * 10), Action::Datasync(i * 10 + 5)]).collect();
         assert!(latency(&log, 10).is_ok());
-        assert!(latency(&log, 20).unwrap_err().contains("9 whole appends of 20"));
+        assert!(latency(&log, 20).unwrap_err().to_string().contains("9 whole appends of 20"));
         assert!(latency(&[], 1).is_err());
     }
 

@@ -12,7 +12,7 @@ use vmio_model::study::Sort;
 use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload};
-use crate::workloads::{Role, Stage};
+use crate::workloads::{Role, Stage, Unusable};
 
 /// Block size of the paper's runs.
 const BLOCK: u64 = 64 << 10;
@@ -58,13 +58,14 @@ impl Dd {
             });
         }
         let line = said.lines().last().unwrap_or_default().to_owned();
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
-        let (bytes, seconds) = last_line(&line).ok_or_else(|| unusable(format!("its last line is {line:?}")))?;
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let (bytes, seconds) = last_line(&line).ok_or_else(|| unusable(Unusable::LastLine(line.clone())))?;
         if bytes != asked {
-            return Err(unusable(format!("it moved {bytes} bytes of {asked}: the target is too small")));
+            let moved = format!("it moved {bytes} bytes of {asked}: the target is too small");
+            return Err(unusable(Unusable::Amount(moved)));
         }
         if seconds <= 0.0 {
-            return Err(unusable("it took no time".into()));
+            return Err(unusable(Unusable::Amount("it took no time".into())));
         }
         let (read_bytes, write_bytes) = if self.writes { (0, bytes) } else { (bytes, 0) };
         let work = DiskWork { read_bytes, write_bytes, ios: bytes / BLOCK, seconds, latency: None };

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use vmio_look::require::Requirement;
-use vmio_model::study::{Family, Sort};
+use vmio_model::study::{Family, Sort, WordError};
 
 use super::fio::{Engine, FioJob, Rw};
 
@@ -77,25 +77,21 @@ impl Member {
         )
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), WordError> {
         let (bytes, depth) = (self.block_bytes, self.depth);
-        if bytes % 512 != 0 {
-            let near = (bytes / 512).max(1) * 512;
-            return Err(format!(
-                "{bytes} bytes is not a multiple of 512, a disk's sector; {} is the nearest",
-                size(near)
-            ));
-        }
-        if !(SIZE_LEAST..=SIZE_MOST).contains(&bytes) {
-            return Err(format!("the size is out of range: {} to {}", size(SIZE_LEAST), size(SIZE_MOST)));
-        }
-        if !(1..=DEPTH_MOST).contains(&depth) {
-            return Err(format!("the depth is out of range: 1 to {DEPTH_MOST}"));
-        }
-        if bytes * u64::from(depth) > FLIGHT_MOST {
-            return Err(format!("{depth} times {} in flight are more than {}", size(bytes), size(FLIGHT_MOST)));
-        }
-        Ok(())
+        let wrong = if bytes % 512 != 0 {
+            let near = size((bytes / 512).max(1) * 512);
+            format!("{bytes} bytes is not a multiple of 512, a disk's sector; {near} is the nearest")
+        } else if !(SIZE_LEAST..=SIZE_MOST).contains(&bytes) {
+            format!("the size is out of range: {} to {}", size(SIZE_LEAST), size(SIZE_MOST))
+        } else if !(1..=DEPTH_MOST).contains(&depth) {
+            format!("the depth is out of range: 1 to {DEPTH_MOST}")
+        } else if bytes * u64::from(depth) > FLIGHT_MOST {
+            format!("{depth} times {} in flight are more than {}", size(bytes), size(FLIGHT_MOST))
+        } else {
+            return Ok(());
+        };
+        Err(WordError(wrong))
     }
 
     /// The job.
@@ -127,7 +123,7 @@ impl Member {
 
 /// The member of that name: `None` when the word is not of the family at all, `Some(Err)` when it
 /// is meant to be, with what is wrong.
-pub fn parse(word: &str) -> Option<Result<Member, String>> {
+pub fn parse(word: &str) -> Option<Result<Member, WordError>> {
     let mut parts = word.split('-');
     let (pattern, direction) = (parts.next()?, parts.next()?);
     let rw = match (pattern, direction) {
@@ -145,24 +141,24 @@ pub fn parse(word: &str) -> Option<Result<Member, String>> {
     Some(member(rw, &rest).and_then(|m| {
         m.check()?;
         let name = m.name();
-        if name == word { Ok(m) } else { Err(format!("write it as `{name}`: each job has exactly one name")) }
+        let other = || WordError(format!("write it as `{name}`: each job has exactly one name"));
+        if name == word { Ok(m) } else { Err(other()) }
     }))
 }
 
-fn member(rw: Rw, rest: &[&str]) -> Result<Member, String> {
-    let block_bytes = bytes(rest[0])
-        .ok_or_else(|| format!("`{}` is not a size: bytes, or KiB and MiB as in 512, 7680, 4k, 64k, 1m", rest[0]))?;
-    let depth = rest.get(1).ok_or("the depth is missing, for example -d8")?;
-    let depth = depth
-        .strip_prefix('d')
-        .and_then(|d| d.parse().ok())
-        .ok_or_else(|| format!("`{depth}` is not a depth: d and a whole number, for example d8"))?;
+fn member(rw: Rw, rest: &[&str]) -> Result<Member, WordError> {
+    let size = rest[0];
+    let no_size = || WordError(format!("`{size}` is not a size: bytes, or KiB and MiB as in 512, 7680, 4k, 64k, 1m"));
+    let block_bytes = bytes(size).ok_or_else(no_size)?;
+    let depth = rest.get(1).ok_or_else(|| WordError("the depth is missing, for example -d8".to_owned()))?;
+    let no_depth = || WordError(format!("`{depth}` is not a depth: d and a whole number, for example d8"));
+    let depth = depth.strip_prefix('d').and_then(|d| d.parse().ok()).ok_or_else(no_depth)?;
     let mut member = Member { rw, block_bytes, depth, uring: false, buffered: false };
     for word in &rest[2..] {
         match *word {
             "uring" => member.uring = true,
             "buffered" => member.buffered = true,
-            other => return Err(format!("`{other}` is neither `uring` nor `buffered`")),
+            other => return Err(WordError(format!("`{other}` is neither `uring` nor `buffered`"))),
         }
     }
     Ok(member)
@@ -250,7 +246,7 @@ mod tests {
             ("seq-read-64k-d08", "write it as `seq-read-64k-d8`"),
             ("seq-read-64k-d8-buffered-uring", "write it as `seq-read-64k-d8-uring-buffered`"),
         ] {
-            let said = parse(word).unwrap().unwrap_err();
+            let WordError(said) = parse(word).unwrap().unwrap_err();
             assert!(said.contains(says), "{word}: {said}");
             assert!(find(word).is_none(), "{word}");
         }

@@ -19,7 +19,7 @@ use vmio_model::study::Sort;
 use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload, append};
-use crate::workloads::{Role, Stage};
+use crate::workloads::{Role, Stage, Unusable};
 
 /// One fio job.
 #[derive(Debug, Clone)]
@@ -97,6 +97,8 @@ impl Rw {
 /// of small size.
 const SPAN_LEAST: u64 = 64 << 20;
 const MIB: u64 = 1 << 20;
+/// Where values are missed.
+const IN_RESULT: &str = "in its result";
 
 impl FioJob {
     fn durable(&self) -> bool {
@@ -147,7 +149,7 @@ impl FioJob {
             how,
             said: if said.trim().is_empty() { "nothing on standard error".into() } else { said.trim().to_owned() },
         };
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
         if !output.ok() {
             return Err(failed(format!("{:?}", output.end)));
         }
@@ -159,15 +161,16 @@ impl FioJob {
             Some(code) => {
                 return Err(failed(format!("fio's error {code}: {}", std::io::Error::from_raw_os_error(code as i32))));
             }
-            None => return Err(unusable("no `error` in its first job".into())),
+            None => return Err(unusable(Unusable::NoValue { key: "error", place: "in its first job" })),
         }
         let side = &job[if self.rw.reads() { "read" } else { "write" }];
-        let number = |key: &str| side[key].as_u64().ok_or_else(|| unusable(format!("no `{key}` in its result")));
+        let number =
+            |key: &'static str| side[key].as_u64().ok_or_else(|| unusable(Unusable::NoValue { key, place: IN_RESULT }));
         let (bytes, ios, millis) = (number("io_bytes")?, number("total_ios")?, number("runtime")?);
         if bytes == 0 || millis == 0 {
-            return Err(unusable(format!(
+            return Err(unusable(Unusable::Amount(format!(
                 "{bytes} bytes in {millis} ms: too little to measure; use a longer time or a larger span"
-            )));
+            ))));
         }
         let latency = if self.durable() {
             append::latency(&log, ios).map_err(&unusable)?
@@ -252,22 +255,23 @@ impl DiskWorkload for FioJob {
 }
 
 /// fio's document, with whatever warnings stand before or behind it.
-fn json(text: &str) -> std::result::Result<Value, String> {
-    let start = if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) };
-    let head: String = text.chars().take(200).collect();
-    let start = start.ok_or_else(|| format!("no JSON in it: {head:?}"))?;
-    match serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>().next() {
+fn json(text: &str) -> Result<Value, Unusable> {
+    let begin = if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) };
+    let start: String = text.chars().take(200).collect();
+    let found = begin.and_then(|at| serde_json::Deserializer::from_str(&text[at..]).into_iter::<Value>().next());
+    match found {
         Some(Ok(doc)) => Ok(doc),
-        Some(Err(e)) => Err(format!("{e} in its JSON, which begins {head:?}")),
-        None => Err("it ends before its JSON".into()),
+        Some(Err(cause)) => Err(Unusable::BadJson { cause, start }),
+        None => Err(Unusable::NoJson(start)),
     }
 }
 
 /// Completion latency as fio computed it from its own histogram (`clat_ns`).
-fn completion(side: &Value) -> std::result::Result<Distribution, String> {
+fn completion(side: &Value) -> Result<Distribution, Unusable> {
     let clat = &side["clat_ns"];
-    let mean = clat["mean"].as_f64().ok_or("no `clat_ns.mean` in its result")?;
-    let list = clat["percentile"].as_object().ok_or("no `clat_ns.percentile` in its result")?;
+    let lacks = |key| Unusable::NoValue { key, place: IN_RESULT };
+    let mean = clat["mean"].as_f64().ok_or_else(|| lacks("clat_ns.mean"))?;
+    let list = clat["percentile"].as_object().ok_or_else(|| lacks("clat_ns.percentile"))?;
     let mut percentiles: Vec<(f64, f64)> =
         list.iter().filter_map(|(p, ns)| Some((p.parse().ok()?, ns.as_f64()? * 1e-9))).collect();
     percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -15,7 +15,7 @@ use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, State, Workload};
 use crate::workloads::error::{cut, succeeded};
-use crate::workloads::{Role, Stage};
+use crate::workloads::{Role, Stage, Unusable};
 
 /// Entry `hdparm`.
 pub const ENTRY: Hdparm = Hdparm;
@@ -71,7 +71,7 @@ fn run_of(node: &str, command: &str, output: &Output) -> Result<[Timed; 2]> {
     let text = output.out();
     let found = ["cached reads", "buffered disk reads"].map(|what| text.lines().find_map(|line| timed(line, what)));
     let [Some(cached), Some(buffered)] = found else {
-        let reason = format!("it times no reads in {:?}", cut(text.trim()));
+        let reason = Unusable::Lacks { lack: "it times no reads".into(), text: cut(text.trim()) };
         return Err(Error::Output { node: node.into(), command: command.into(), reason });
     };
     Ok([cached, buffered])

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use vmio_look::require::{Requirement, program};
+use vmio_look::require::{Missing, Requirement, program};
 use vmio_node::linux::system::sysctl;
 use vmio_node::{Exec, Reader};
 
@@ -101,7 +101,7 @@ const IO_URING: Requirement = Requirement {
         // Kernels before 6.6 have no such switch.
         Err(_) => Ok(()),
         Ok(text) if text == "0" || text == "1" => Ok(()),
-        Ok(text) => Err(format!("kernel.io_uring_disabled is {text}")),
+        Ok(text) => Err(Missing::Unlike(format!("kernel.io_uring_disabled is {text}"))),
     },
 };
 

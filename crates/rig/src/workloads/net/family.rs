@@ -3,7 +3,7 @@
 //! `udp-100mbit-1472` says it all, and so does `udp-80mbit.20s.20mbit-1472-frames`: 80 Mbit/s of frames until 20 s, then 20. A stream has one name only (`1gbit`, never `1000mbit`), since names are keys of cells.
 
 use vmio_look::require::Requirement;
-use vmio_model::study::{Family, Sort};
+use vmio_model::study::{Family, Sort, WordError};
 use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 
 use super::udp::{GENERATOR, Udp};
@@ -39,12 +39,13 @@ const STEP_LATEST: u64 = 3600;
 
 /// The stream of that name: `None` when the word is not of the family at all, `Some(Err)` when it is meant to be,
 /// with what is wrong.
-pub fn parse(word: &str) -> Option<Result<Udp, String>> {
+pub fn parse(word: &str) -> Option<Result<Udp, WordError>> {
     let rest: Vec<&str> = word.strip_prefix("udp-")?.split('-').collect();
     Some(stream(&rest).and_then(|udp| {
         check(&udp)?;
         let name = name(&udp);
-        if name == word { Ok(udp) } else { Err(format!("write it as `{name}`: each stream has exactly one name")) }
+        let other = || WordError(format!("write it as `{name}`: each stream has exactly one name"));
+        if name == word { Ok(udp) } else { Err(other()) }
     }))
 }
 
@@ -56,64 +57,71 @@ pub fn name(udp: &Udp) -> String {
     format!("udp-{}{steps}-{}{frames}{within}{waits}", rate(udp.rate_bits), udp.bytes)
 }
 
-fn stream(rest: &[&str]) -> Result<Udp, String> {
+fn stream(rest: &[&str]) -> Result<Udp, WordError> {
     let (rate_bits, steps) = load(rest[0])?;
-    let bytes = rest.get(1).ok_or("the size is missing, for example -1472")?;
-    let bytes = bytes.parse().map_err(|_| format!("`{bytes}` is not a size: bytes of payload, for example 1472"))?;
+    let bytes = rest.get(1).ok_or_else(|| WordError("the size is missing, for example -1472".to_owned()))?;
+    let no_size = || WordError(format!("`{bytes}` is not a size: bytes of payload, for example 1472"));
+    let bytes = bytes.parse().map_err(|_| no_size())?;
     let mut words = rest[2..].iter().copied().peekable();
     let frames = words.next_if_eq(&"frames").is_some();
     let within = words.next_if(|word| word.starts_with("within")).map_or(Ok(0), milliseconds)?;
     let waits = words.next_if_eq(&"blocking").is_some();
     if let Some(other) = words.next() {
         let known = "only `frames`, `within20ms` (or another time) and `blocking`";
-        return Err(format!("`{other}`: {known} may stand there, in this order, each once"));
+        return Err(WordError(format!("`{other}`: {known} may stand there, in this order, each once")));
     }
     Ok(Udp { rate_bits, steps, bytes, frames, within_ms: within, waits })
 }
 
 /// `within20ms`.
-fn milliseconds(word: &str) -> Result<u64, String> {
+fn milliseconds(word: &str) -> Result<u64, WordError> {
     let digits = word.strip_prefix("within").and_then(|rest| rest.strip_suffix("ms"));
     let ms = digits.filter(|d| d.bytes().all(|b| b.is_ascii_digit())).and_then(|d| d.parse().ok());
-    ms.filter(|ms| (1..=WITHIN_MOST_MS).contains(ms))
-        .ok_or_else(|| format!("`{word}` is no time: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"))
+    let no_time =
+        || WordError(format!("`{word}` is no time: whole milliseconds up to {WITHIN_MOST_MS}, as in within20ms"));
+    ms.filter(|ms| (1..=WITHIN_MOST_MS).contains(ms)).ok_or_else(no_time)
 }
 
 /// `80mbit.20s.20mbit.28s.60mbit`: a rate, and by turns the second from which on there is another, and that.
-fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), String> {
+fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), WordError> {
     let rate = |word: &str| {
-        bits(word).ok_or_else(|| format!("`{word}` is not a rate: a whole number of kbit, mbit or gbit, as in 100mbit"))
+        let none = || format!("`{word}` is not a rate: a whole number of kbit, mbit or gbit, as in 100mbit");
+        bits(word).ok_or_else(|| WordError(none()))
     };
     let parts: Vec<&str> = word.split('.').collect();
-    let Some((first, rest)) = parts.split_first() else { return Err("the rate is missing".into()) };
+    let Some((first, rest)) = parts.split_first() else { return Err(WordError("the rate is missing".to_owned())) };
     // What is no rate at its very begin was hardly meant for steps: `1.5gbit`.
     let (first, mut steps) = (rate(first).or_else(|_| rate(word))?, Vec::new());
     for step in rest.chunks(2) {
         let second = step[0].strip_suffix('s').filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
         let second = second.and_then(|digits| digits.parse::<u64>().ok());
-        let second = second.ok_or_else(|| format!("`{}` is not a time: whole seconds, as in 20s", step[0]))?;
-        let bits = rate(step.get(1).ok_or_else(|| format!("from {second} s on there is no rate"))?)?;
+        let no_time = || WordError(format!("`{}` is not a time: whole seconds, as in 20s", step[0]));
+        let second = second.ok_or_else(no_time)?;
+        let no_rate = || WordError(format!("from {second} s on there is no rate"));
+        let bits = rate(step.get(1).ok_or_else(no_rate)?)?;
         let last = steps.last().map_or(0, |(second, _)| *second);
         if second <= last || second > STEP_LATEST {
-            return Err(format!("`{second}s`: each rate begins after the one before it, and within {STEP_LATEST} s"));
+            let when = format!("`{second}s`: each rate begins after the one before it, and within {STEP_LATEST} s");
+            return Err(WordError(when));
         }
         steps.push((second, bits));
     }
     Ok((first, steps))
 }
 
-fn check(udp: &Udp) -> Result<(), String> {
+fn check(udp: &Udp) -> Result<(), WordError> {
     if !(HEADER_BYTES..=MOST_BYTES).contains(&udp.bytes) {
-        return Err(format!("the size is out of range: {HEADER_BYTES} to {MOST_BYTES} bytes"));
+        return Err(WordError(format!("the size is out of range: {HEADER_BYTES} to {MOST_BYTES} bytes")));
     }
     for (_, bits) in udp.rates() {
         let least = PACKETS_LEAST * udp.counted_bytes() as u64 * 8;
         if bits < least {
             let kbit = least.div_ceil(1000);
-            return Err(format!("that is fewer than {PACKETS_LEAST} packets a second; {kbit}kbit is the least"));
+            let few = format!("that is fewer than {PACKETS_LEAST} packets a second; {kbit}kbit is the least");
+            return Err(WordError(few));
         }
         if bits > RATE_MOST {
-            return Err(format!("the rate is out of range: {} at most", rate(RATE_MOST)));
+            return Err(WordError(format!("the rate is out of range: {} at most", rate(RATE_MOST))));
         }
     }
     Ok(())
@@ -193,7 +201,7 @@ mod tests {
             ("udp-100Mbit-1472", "write it as `udp-100mbit-1472`"),
             ("udp-100mbit-01472", "write it as `udp-100mbit-1472`"),
         ] {
-            let said = parse(word).unwrap().unwrap_err();
+            let WordError(said) = parse(word).unwrap().unwrap_err();
             assert!(said.contains(says), "{word}: {said}");
             assert!(find(word).is_none(), "{word}");
         }

@@ -14,7 +14,7 @@ use vmio_node::Output;
 use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::stage::whole_seconds;
-use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
 
 /// The port that it takes unless it is told another.
 const PORT: u16 = 5201;
@@ -89,12 +89,13 @@ impl Iperf3 {
         if !output.ok() || doc["error"].is_string() {
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
         if doc.is_null() {
-            return Err(unusable(format!("it is no JSON; it begins {:?}", start_of(&text))));
+            return Err(unusable(Unusable::NotJson(start_of(&text))));
         }
-        let number = |of: &Value, key: &str| {
-            of[key].as_f64().ok_or_else(|| unusable(format!("no `{key}` where it is expected")))
+        let number = |of: &Value, key: &'static str| {
+            let none = || unusable(Unusable::NoValue { key, place: "where it is expected" });
+            of[key].as_f64().ok_or_else(none)
         };
         let end = &doc["end"];
         let mut figures = Vec::new();
@@ -111,7 +112,7 @@ impl Iperf3 {
                 (packets, (packets - number(sum, "lost_packets")?).max(0.0))
             };
             if arrived <= 0.0 {
-                return Err(unusable(format!("none of {sent:.0} datagrams arrived")));
+                return Err(unusable(Unusable::Amount(format!("none of {sent:.0} datagrams arrived"))));
             }
             // The receiver's time and jitter.
             seconds = number(sum, "seconds")?;
@@ -124,7 +125,7 @@ impl Iperf3 {
             let received = &end["sum_received"];
             seconds = number(received, "seconds")?;
             if number(received, "bytes")? <= 0.0 {
-                return Err(unusable("nothing arrived".to_owned()));
+                return Err(unusable(Unusable::Amount("nothing arrived".to_owned())));
             }
             figures.push(Reading::scalar("bandwidth", number(received, "bits_per_second")?));
             // Whoever sends counts them, also in reverse.

@@ -15,7 +15,7 @@ use vmio_node::Output;
 use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, said, start_of};
 use crate::workloads::stage::whole_seconds;
-use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
 
 /// The port that its manual names.
 const PORT: u16 = 11111;
@@ -58,12 +58,13 @@ impl Sockperf {
             let said = complaint.map_or_else(|| said(output), |(_, said)| cut(said));
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
-        let unusable = |reason: String| Error::Output { node: node.into(), command: command.clone(), reason };
-        let printed = Printed::read(&text)
-            .map_err(|what| unusable(format!("no {what} in it; it begins {:?}", start_of(&text))))?;
+        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let printed =
+            Printed::read(&text).map_err(|what| unusable(Unusable::NoPart { what, start: start_of(&text) }))?;
         if printed.timed < FEWEST {
             let timed = printed.timed;
-            return Err(unusable(format!("{timed} round trips were timed and {FEWEST} are needed: let it run longer")));
+            let few = format!("{timed} round trips were timed and {FEWEST} are needed: let it run longer");
+            return Err(unusable(Unusable::Amount(few)));
         }
         let figures = vec![Reading::distribution(HALF, printed.half), Reading::scalar(TRIPS, printed.trips as f64)];
         Ok(WorkloadResult { seconds: printed.seconds, figures, raw: json!({ "sockperf": text }), command })

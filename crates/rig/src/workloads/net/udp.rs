@@ -17,7 +17,7 @@ use vmio_node::udp::{PROGRAM, ReceiveReport, SendReport};
 use super::{address, family, listens_at};
 use crate::ours;
 use crate::workloads::error::{report, said, succeeded};
-use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Wants, Workload};
+use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
 
 /// The role that receives, at the peer.
 pub const RECEIVER: &str = "receiver";
@@ -110,7 +110,8 @@ impl Udp {
             });
         }
         if sent.sent == 0 {
-            let reason = format!("nothing was sent of {} packets: {:?}", sent.scheduled, sent.never_sent);
+            let none = format!("nothing was sent of {} packets: {:?}", sent.scheduled, sent.never_sent);
+            let reason = Unusable::Amount(none);
             return Err(Error::Output { node: node(), command, reason });
         }
         Ok(WorkloadResult { seconds: sent.seconds, figures: Vec::new(), raw: json!({ SENDER: raw }), command })
@@ -119,7 +120,7 @@ impl Udp {
     /// The result, with what the receiver said.
     fn arrived(&self, node: &str, mut result: WorkloadResult, output: &Output) -> Result<WorkloadResult> {
         let command = result.command.clone();
-        let unusable = |reason: String| Error::Output { node: node.to_owned(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| Error::Output { node: node.to_owned(), command: command.clone(), reason };
         if !output.ok() {
             let how = format!("{:?}", output.end);
             let at = format!("{PROGRAM} receive");
@@ -130,14 +131,15 @@ impl Udp {
             return Err(Error::Failed { node: node.to_owned(), command: at, how, said });
         }
         let sent: SendReport =
-            serde_json::from_value(result.raw[SENDER].clone()).map_err(|e| unusable(e.to_string()))?;
+            serde_json::from_value(result.raw[SENDER].clone()).map_err(|e| unusable(Unusable::Kept(e)))?;
         let (received, raw): (ReceiveReport, Value) =
-            report(&output.out()).map_err(|reason| unusable(format!("of the receiver, {reason}")))?;
+            report(&output.out()).map_err(|why| unusable(Unusable::OfReceiver(Box::new(why))))?;
         let mine = received.senders.iter().find(|sender| sender.sender == sent.sender);
         let mine = mine.filter(|mine| mine.received > 0);
-        let mine = mine.ok_or_else(|| unusable(format!("none of {} datagrams arrived", sent.sent)))?;
+        let amount = |did: String| unusable(Unusable::Amount(did));
+        let mine = mine.ok_or_else(|| amount(format!("none of {} datagrams arrived", sent.sent)))?;
         if mine.received > sent.sent {
-            return Err(unusable(format!("{} datagrams arrived of {} that were sent", mine.received, sent.sent)));
+            return Err(amount(format!("{} datagrams arrived of {} that were sent", mine.received, sent.sent)));
         }
         // Where a queue lets them through more slowly, they come for longer than they are sent.
         let seconds = sent.seconds.max(mine.last_second - mine.first_second);

@@ -80,7 +80,7 @@ pub struct SetArgs {
 
 /// A length of time.
 pub fn time() -> impl TypedValueParser<Value = Duration> {
-    StringValueParser::new().try_map(|text| units::time(&text).map_err(|e| e.to_string()))
+    StringValueParser::new().try_map(|text| units::time(&text))
 }
 
 fn client(context: &Context) -> Client {

@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vmio_guard::api::{Token, Wish};
-use vmio_guard::manager::{ManagerError, Texts};
+use vmio_guard::manager::{FilesError, ManagerError, Texts};
 use vmio_guard::planes::{self, Entry, observe};
 use vmio_guard::service::{Event, Service, ServiceError};
 use vmio_model::allocate::dba::Measures;
@@ -98,8 +98,8 @@ fn plane_names() -> impl TypedValueParser<Value = &'static Entry> {
 struct Files(Vec<PathBuf>);
 
 impl Texts for Files {
-    fn files(&self) -> Result<Vec<(String, String)>, String> {
-        files::read(&self.0).map_err(|e| format!("{e:#}"))
+    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
+        files::read(&self.0).map_err(|e| FilesError(format!("{e:#}")))
     }
 
     fn links(&self, names: Option<&BTreeSet<String>>) -> Links {
@@ -111,7 +111,7 @@ impl Texts for Files {
 struct Anybody(String);
 
 impl Texts for Anybody {
-    fn files(&self) -> Result<Vec<(String, String)>, String> {
+    fn files(&self) -> Result<Vec<(String, String)>, FilesError> {
         let policy = format!(
             "[uplink.\"{}\"]\n[class.seen]\n[[interface]]\nmatch = {{ name = \"*\" }}\nclass = \"seen\"\nrx_class = \"seen\"\n",
             self.0
@@ -135,14 +135,14 @@ fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> 
     let Some(uplink) = &args.uplink else {
         let files = Files(config);
         if let Err(why) = files.files() {
-            let failure = Failure::new(Exit::Usage, why);
+            let failure = Failure::new(Exit::Usage, why.to_string());
             return Err(failure
                 .help("without a policy name the uplink: vmio guard run --observe --uplink eth0")
                 .into());
         }
         return Ok(Box::new(files));
     };
-    vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why))?;
+    vmio_model::policy::interface_name(uplink).map_err(|why| Failure::new(Exit::Usage, why.to_string()))?;
     // Of this network namespace, which sysfs need not show.
     if !observe::links()?.contains_key(uplink) {
         let failure = Failure::new(Exit::Usage, format!("there is no interface {uplink}"));

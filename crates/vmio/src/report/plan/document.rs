@@ -47,7 +47,7 @@ pub struct Document<'a> {
     /// Whether the rates behind it were measured here before, in words.
     pub(super) rates_from: &'a str,
     /// Space left there, or why it does not suffice, in words.
-    pub(super) space: Option<&'a str>,
+    pub(super) space: Option<String>,
     /// Whether other guests are spared.
     pub(super) gentle: bool,
     /// Why their latency is not visible, so that the run does not end when they slow down; `None` where it is, and

@@ -62,7 +62,7 @@ pub fn text(plan: &Planned) -> String {
         where_targets_go(placed, plan, &mut row);
     }
     if let Some(afar) = &plan.afar {
-        let below = plan.afar_space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
+        let below = plan.space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
         row("measures", afar.told().to_string());
         match &afar.device {
             None => row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display())),
@@ -185,7 +185,7 @@ pub fn text(plan: &Planned) -> String {
     }
     if let Some(placed) = &plan.placed {
         // Why not is what the plan is refused with.
-        let space = placed.space.as_ref().map_or("that much is not there, or not usable", String::as_str);
+        let space = plan.space.as_ref().map_or("that much is not there, or not usable", String::as_str);
         row("space", format!("{} at a time; {space}", gib(placed.needed_bytes)));
     }
     let device = cells.iter().flat_map(Cell::targets).any(takes_device);
@@ -419,7 +419,7 @@ pub fn json(plan: &Planned) -> Document<'_> {
         baseline: &plan.study.baseline,
         cost: &plan.cost,
         rates_from: &plan.rates_from,
-        space: placed.map(|p| p.space.as_ref().unwrap_or_else(|why| why).as_str()),
+        space: placed.map(|_| plan.space.as_ref().map_or_else(ToString::to_string, String::clone)),
         gentle: plan.gentle,
         guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
         latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),

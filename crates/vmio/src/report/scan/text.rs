@@ -1,5 +1,6 @@
 //! A scan for a terminal: the overview, a line a guest, and the whole of one guest.
 
+use vmio_look::require::AS_ROOT;
 use vmio_look::{kinds, managers};
 use vmio_model::facts::Unread;
 use vmio_model::rules::Finding;
@@ -193,7 +194,7 @@ fn folded(out: &mut Out, view: &View) {
     out.line("");
     for (mend, what) in folded {
         let lead = match mend {
-            "run as root" => "Not visible without root".to_owned(),
+            AS_ROOT => "Not visible without root".to_owned(),
             _ => format!("Not read ({mend})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");

@@ -2,6 +2,7 @@
 //! knows no rule: commands for a shell (with lines of JSON for a monitor), QEMU's options by the id of what
 //! they belong to, and XML with the place where it goes. The place is what the comment above a line says.
 
+use super::wrong::{Wrong, form};
 use super::{Fill, Way};
 
 /// A step of a change.
@@ -25,7 +26,7 @@ pub struct Edit {
 }
 
 /// The steps of a change.
-pub fn steps(way: Way, text: &str, fills: &[Fill]) -> Result<Vec<Step>, String> {
+pub fn steps(way: Way, text: &str, fills: &[Fill]) -> Result<Vec<Step>, Wrong> {
     let text = filled(text, fills)?;
     match (way, text.lines().position(|line| line.trim_start().starts_with("virsh edit "))) {
         (Way::Proxmox, _) => Ok(vec![Step::Shell(text)]),
@@ -36,11 +37,11 @@ pub fn steps(way: Way, text: &str, fills: &[Fill]) -> Result<Vec<Step>, String> 
 }
 
 /// The text with what only its reader knows; fails where another placeholder is left.
-fn filled(text: &str, fills: &[Fill]) -> Result<String, String> {
+fn filled(text: &str, fills: &[Fill]) -> Result<String, Wrong> {
     let mut text = text.to_owned();
     for (word, value) in fills.iter().map(|fill| fill.value()) {
         if !words(&text).any(|w| w == word) {
-            return Err(format!("{word} is to be filled in and is not in the text:\n{text}"));
+            return Err(form(format!("{word} is to be filled in and is not in the text:\n{text}")));
         }
         let mut new = String::new();
         let mut rest = text.as_str();
@@ -56,7 +57,7 @@ fn filled(text: &str, fills: &[Fill]) -> Result<String, String> {
         text = new;
     }
     let left: Vec<&str> = text.lines().flat_map(|line| words(code(line))).filter(|w| is_placeholder(w)).collect();
-    if left.is_empty() { Ok(text) } else { Err(format!("{} left to fill in:\n{text}", left.join(", "))) }
+    if left.is_empty() { Ok(text) } else { Err(form(format!("{} left to fill in:\n{text}", left.join(", ")))) }
 }
 
 /// A line without its comment: what is in one is not pasted into anything.
@@ -116,7 +117,7 @@ fn with_places<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Edit> {
     edits
 }
 
-fn xml_steps(text: &str, at: usize) -> Result<Vec<Step>, String> {
+fn xml_steps(text: &str, at: usize) -> Result<Vec<Step>, Wrong> {
     let lines: Vec<&str> = text.lines().collect();
     let mut steps = Vec::new();
     let before = lines[..at].join("\n");
@@ -130,13 +131,13 @@ fn xml_steps(text: &str, at: usize) -> Result<Vec<Step>, String> {
     let rest = (!place.is_empty()).then_some(first.as_str()).into_iter().chain(lines[at + 1..].iter().copied());
     let edits = with_places(rest);
     if edits.iter().any(|edit| edit.place.is_empty()) {
-        return Err(format!("it does not say where this belongs: {edits:?}"));
+        return Err(form(format!("it does not say where this belongs: {edits:?}")));
     }
     steps.push(Step::Xml(domain.trim().to_owned(), edits));
     Ok(steps)
 }
 
-fn qemu_steps(text: &str) -> Result<Vec<Step>, String> {
+fn qemu_steps(text: &str) -> Result<Vec<Step>, Wrong> {
     let mut steps: Vec<Step> = Vec::new();
     let of = ["own -", "one more option", "in the -", "-blockdev", "that of driver", "that QEMU adds"];
     for Edit { place, text } in with_places(text.lines()) {
@@ -152,7 +153,7 @@ fn qemu_steps(text: &str) -> Result<Vec<Step>, String> {
         }
         match steps.last_mut() {
             _ if text.is_empty() && (place.contains("own -") || place.starts_with("take ")) => {
-                return Err(format!("a place with nothing to set there: {place}"));
+                return Err(form(format!("a place with nothing to set there: {place}")));
             }
             _ if text.is_empty() => {}
             _ if text.starts_with("{\"") => steps.push(Step::Monitor(text)),

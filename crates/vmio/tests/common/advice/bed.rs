@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use vmio_testbed::libvirt::{HIDE, Libvirtd};
 use vmio_testbed::process::in_namespaces;
 
+use super::wrong::{Wrong, refused};
+
 /// Said to the test's own child, which is in the namespaces.
 pub const INSIDE: &str = "VMIO_TEST_ADVICE_IN";
 /// A directory on a file system with O_DIRECT, seen in the namespaces as [`IMAGES`].
@@ -93,30 +95,29 @@ fn path() -> String {
 }
 
 /// A program's standard output, or all that it said.
-pub fn run(program: &str, args: &[&str]) -> Result<String, String> {
+pub fn run(program: &str, args: &[&str]) -> Result<String, Wrong> {
     let output = Command::new(program).args(args).env("PATH", path()).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| format!("{program}: {e}"))?;
+    let output = output.map_err(|e| refused(format!("{program}: {e}")))?;
     let [out, err] = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
-    if output.status.success() { Ok(out) } else { Err(format!("{program} {args:?}: {out}{err}")) }
+    if output.status.success() { Ok(out) } else { Err(refused(format!("{program} {args:?}: {out}{err}"))) }
 }
 
 /// Pastes lines into a shell: what a command reads from its input is taken from them, and each line runs
 /// whatever became of those before. Any that failed is told.
-pub fn paste(script: &str) -> Result<(), String> {
+pub fn paste(script: &str) -> Result<(), Wrong> {
     let mut shell = Command::new("bash")
         .env("PATH", path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| e.to_string())?;
+        .spawn()?;
     let whole = format!(
         "vmio_failed=0; trap 'vmio_failed=1; echo \"failed: $BASH_COMMAND\" >&2' ERR\n{script}\nexit $vmio_failed\n"
     );
-    shell.stdin.take().unwrap().write_all(whole.as_bytes()).map_err(|e| e.to_string())?;
-    let output = shell.wait_with_output().map_err(|e| e.to_string())?;
+    shell.stdin.take().unwrap().write_all(whole.as_bytes())?;
+    let output = shell.wait_with_output()?;
     let [out, err] = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
-    if output.status.success() { Ok(()) } else { Err(format!("pasted:\n{script}\n{out}{err}")) }
+    if output.status.success() { Ok(()) } else { Err(refused(format!("pasted:\n{script}\n{out}{err}"))) }
 }
 
 /// Fills in what a guest's text names, and makes it.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::applier::{Edit, Step, steps};
 use super::bed::{self, OWN, paste, run};
 use super::options::{self, Line, Own};
+use super::wrong::{Wrong, refused};
 use super::xml::{self, Element};
 use super::{After, Row, Threads, Way, guest_name, monitor};
 use vmio_testbed::poll_until;
@@ -53,10 +54,10 @@ impl Guest {
     }
 
     /// Starts it, and does not wait for it.
-    pub fn start(&mut self) -> Result<(), String> {
+    pub fn start(&mut self) -> Result<(), Wrong> {
         match self.row.way {
             Way::Qemu => {
-                let log = fs::File::create(format!("{OWN}/{}.log", self.name)).map_err(|e| e.to_string())?;
+                let log = fs::File::create(format!("{OWN}/{}.log", self.name))?;
                 let child = Command::new("qemu-system-x86_64")
                     .args([
                         "-name",
@@ -73,7 +74,7 @@ impl Guest {
                     .stdout(Stdio::null())
                     .stderr(log)
                     .spawn();
-                self.child = Some(child.map_err(|e| e.to_string())?);
+                self.child = Some(child?);
                 Ok(())
             }
             Way::Libvirt => run("virsh", &["--quiet", "start", "--paused", &self.name]).map(drop),
@@ -82,7 +83,7 @@ impl Guest {
     }
 
     /// Waits until its monitor answers, and does to it what the row asks for.
-    pub fn up(&mut self) -> Result<(), String> {
+    pub fn up(&mut self) -> Result<(), Wrong> {
         if self.row.way == Way::Qemu {
             let log = || fs::read_to_string(format!("{OWN}/{}.log", self.name)).unwrap_or_default();
             let mut ended = false;
@@ -92,13 +93,13 @@ impl Guest {
                 ended || monitor::ask(&socket, "{\"execute\": \"query-status\"}").is_ok()
             });
             if ended {
-                return Err(format!("QEMU does not start: {}\n{:?}", log(), self.line));
+                return Err(refused(format!("QEMU does not start: {}\n{:?}", log(), self.line)));
             }
         }
         Ok(())
     }
 
-    pub fn fault(&self) -> Result<(), String> {
+    pub fn fault(&self) -> Result<(), Wrong> {
         match self.row.after {
             After::Nothing => {}
             After::Pin => {
@@ -120,21 +121,21 @@ impl Guest {
                     open.into_iter().find(|to| to.starts_with(bed::IMAGES))
                 };
                 poll_until("its image", || image().is_some());
-                image().map_or(Ok(()), |image| fs::remove_file(image).map_err(|e| e.to_string()))?;
+                image().map_or(Ok(()), fs::remove_file)?;
             }
             After::Quota => {
                 let group = bed::group(&self.name);
-                fs::create_dir_all(&group).map_err(|e| e.to_string())?;
+                fs::create_dir_all(&group)?;
                 let v1 = group.join("cpu.cfs_quota_us");
                 let (file, quota) = if v1.exists() { (v1, "50000") } else { (group.join("cpu.max"), "50000 100000") };
-                fs::write(file, quota).map_err(|e| e.to_string())?;
-                fs::write(group.join("cgroup.procs"), self.pid()?.to_string()).map_err(|e| e.to_string())?;
+                fs::write(file, quota)?;
+                fs::write(group.join("cgroup.procs"), self.pid()?.to_string())?;
             }
         }
         Ok(())
     }
 
-    pub fn stop(&mut self) -> Result<(), String> {
+    pub fn stop(&mut self) -> Result<(), Wrong> {
         match self.row.way {
             Way::Qemu => {
                 if let Some(mut child) = self.child.take() {
@@ -152,44 +153,44 @@ impl Guest {
         }
     }
 
-    pub fn pid(&self) -> Result<u32, String> {
+    pub fn pid(&self) -> Result<u32, Wrong> {
         let file = match self.row.way {
-            Way::Qemu => return self.child.as_ref().map(Child::id).ok_or_else(|| "it does not run".into()),
+            Way::Qemu => return self.child.as_ref().map(Child::id).ok_or_else(|| refused("it does not run")),
             Way::Libvirt => format!("/run/libvirt/qemu/{}.pid", self.name),
             Way::Proxmox => format!("/run/qemu-server/{}.pid", self.vmid),
         };
-        let text = fs::read_to_string(&file).map_err(|e| format!("{file}: {e}"))?;
-        text.trim().parse().map_err(|e| format!("{file}: {e}"))
+        let text = fs::read_to_string(&file).map_err(|e| refused(format!("{file}: {e}")))?;
+        text.trim().parse().map_err(|e| refused(format!("{file}: {e}")))
     }
 
     /// Its vCPUs' threads, or its I/O threads; long names of these are none that the kernel keeps.
-    pub fn threads(&self, of: Threads) -> Result<Vec<u64>, String> {
+    pub fn threads(&self, of: Threads) -> Result<Vec<u64>, Wrong> {
         let command = if of == Threads::Vcpu { "query-cpus-fast" } else { "query-iothreads" };
         let all = self.say(&json!({"execute": command}).to_string())?;
         Ok(all.as_array().into_iter().flatten().filter_map(|one| one["thread-id"].as_u64()).collect())
     }
 
     /// What the monitor says to a line.
-    pub fn say(&self, line: &str) -> Result<Value, String> {
+    pub fn say(&self, line: &str) -> Result<Value, Wrong> {
         if self.row.way != Way::Libvirt {
             return monitor::ask(&self.socket(), line);
         }
         let answer = run("virsh", &["qemu-monitor-command", &self.name, line])?;
-        let answer: Value = serde_json::from_str(&answer).map_err(|e| format!("{answer}: {e}"))?;
-        answer.get("return").cloned().ok_or_else(|| format!("{line}\n{answer}"))
+        let answer: Value = serde_json::from_str(&answer).map_err(|e| refused(format!("{answer}: {e}")))?;
+        answer.get("return").cloned().ok_or_else(|| refused(format!("{line}\n{answer}")))
     }
 
-    pub fn ask(&self, what: &str, arguments: &Value) -> Result<Value, String> {
+    pub fn ask(&self, what: &str, arguments: &Value) -> Result<Value, Wrong> {
         self.say(&json!({"execute": what, "arguments": arguments}).to_string())
     }
 
-    pub fn xml(&self) -> Result<Element, String> {
+    pub fn xml(&self) -> Result<Element, Wrong> {
         let text = run("virsh", &["dumpxml", "--inactive", &self.name])?;
-        xml::elements(&text)?.pop().ok_or_else(|| format!("no domain in {text}"))
+        xml::elements(&text)?.pop().ok_or_else(|| refused(format!("no domain in {text}")))
     }
 
     /// Makes a printed change, and has it come into force as it says.
-    pub fn change(&mut self, text: &str, takes: &str, own: &Own) -> Result<(), String> {
+    pub fn change(&mut self, text: &str, takes: &str, own: &Own) -> Result<(), Wrong> {
         let steps = steps(self.row.way, text, self.row.fills)?;
         let started = |script: &str| script.contains("qm start ");
         let (mut runs, mut later) = (true, false);
@@ -223,7 +224,7 @@ impl Guest {
                 .shows
                 .iter()
                 .try_for_each(|what| super::shows::check(self, own, *what))
-                .map_err(|e| format!("at once: {e}"))?;
+                .map_err(|e| e.told(|said| format!("at once: {said}")))?;
         }
         if later || matches!(takes, "next-start" | "shut-down") {
             if runs {
@@ -236,7 +237,7 @@ impl Guest {
     }
 
     /// A job of the monitor has come to its end.
-    fn settled(&self) -> Result<(), String> {
+    fn settled(&self) -> Result<(), Wrong> {
         let mut jobs = self.say("{\"execute\": \"query-jobs\"}")?;
         poll_until("a job's end", || {
             jobs = self.say("{\"execute\": \"query-jobs\"}").unwrap_or_default();
@@ -245,11 +246,11 @@ impl Guest {
         Ok(())
     }
 
-    fn edit_xml(&self, domain: &str, edits: &[Edit]) -> Result<(), String> {
+    fn edit_xml(&self, domain: &str, edits: &[Edit]) -> Result<(), Wrong> {
         // The name is written for a shell.
         let name = run("sh", &["-c", &format!("printf %s {domain}")])?;
         if name != self.name {
-            return Err(format!("virsh edit {domain}: not this guest's name"));
+            return Err(refused(format!("virsh edit {domain}: not this guest's name")));
         }
         let mut domain = self.xml()?;
         let threads = domain.child("iothreads").and_then(|e| e.text.parse::<u32>().ok()).unwrap_or(0) + 1;
@@ -277,8 +278,8 @@ fn domain(name: &str, text: &str) -> String {
     format!("<domain type='qemu'><name>{name}</name>{DOMAIN}{top}<devices>{devices}{DEVICES}</devices></domain>")
 }
 
-fn define(xml: &str) -> Result<(), String> {
+fn define(xml: &str) -> Result<(), Wrong> {
     let file = format!("{OWN}/domain.xml");
-    fs::write(&file, xml).map_err(|e| e.to_string())?;
-    run("virsh", &["--quiet", "define", "--validate", &file]).map(drop).map_err(|e| format!("{e}\n{xml}"))
+    fs::write(&file, xml)?;
+    run("virsh", &["--quiet", "define", "--validate", &file]).map(drop).map_err(|e| refused(format!("{e}\n{xml}")))
 }

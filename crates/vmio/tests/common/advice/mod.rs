@@ -16,6 +16,7 @@ pub mod qm_start;
 pub mod rows;
 pub mod shows;
 pub mod table;
+pub mod wrong;
 pub mod xml;
 
 /// Who is told how to change a guest.

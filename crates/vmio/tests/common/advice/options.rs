@@ -1,6 +1,7 @@
 //! Edits of a command line of QEMU, by the id of what an option belongs to.
 
 use super::applier::Edit;
+use super::wrong::{Wrong, form};
 
 /// Options and their values.
 pub type Line = Vec<[String; 2]>;
@@ -29,7 +30,7 @@ pub fn line(text: &str) -> Line {
 }
 
 /// Makes the edits.
-pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), String> {
+pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), Wrong> {
     let mut new: Line = Vec::new();
     for Edit { place, text } in edits {
         if text.starts_with('-') {
@@ -44,11 +45,11 @@ pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), String> {
                 let given = given.split(": th").next().unwrap_or_default().split("; ").next().unwrap_or_default();
                 for one in given.trim_end_matches(':').split(" and ") {
                     let is = |[o, v]: &[String; 2]| format!("{o} {v}") == one || o == one;
-                    let at = line.iter().position(is).ok_or_else(|| format!("no {one} in {line:?}"))?;
+                    let at = line.iter().position(is).ok_or_else(|| form(format!("no {one} in {line:?}")))?;
                     line.remove(at);
                 }
             } else if !(place.contains("one more option") || place.contains("that QEMU adds by itself")) {
-                return Err(format!("an option without a place: {place:?} {text}"));
+                return Err(form(format!("an option without a place: {place:?} {text}")));
             }
             new.extend(options);
             continue;
@@ -73,9 +74,9 @@ pub fn edit(line: &mut Line, own: &Own, edits: &[Edit]) -> Result<(), String> {
 }
 
 /// As a shell reads it.
-fn unquoted(text: &str) -> Result<String, String> {
+fn unquoted(text: &str) -> Result<String, Wrong> {
     let out = std::process::Command::new("sh").args(["-c", &format!("printf '%s ' {text}")]).output();
-    out.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).map_err(|e| e.to_string())
+    Ok(String::from_utf8_lossy(&out?.stdout).into_owned())
 }
 
 fn name(key: &str) -> &str {
@@ -87,7 +88,7 @@ fn key<'a>(value: &'a str, wanted: &str) -> Option<&'a str> {
 }
 
 /// Options that a comment means.
-fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, String> {
+fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, Wrong> {
     let card =
         own.mac.is_some() || line.iter().any(|[o, v]| o == "-device" && key(v, "netdev").is_some() && is_id(v, own));
     let found = match () {
@@ -127,27 +128,27 @@ fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, String> {
             nodes(line, own)?.into_iter().filter(is).collect()
         }
         () if place.contains("-blockdev") => nodes(line, own)?,
-        () => return Err(format!("no such place: {place}")),
+        () => return Err(form(format!("no such place: {place}"))),
     };
-    if found.is_empty() { Err(format!("nothing is at: {place}\n{line:?}")) } else { Ok(found) }
+    if found.is_empty() { Err(form(format!("nothing is at: {place}\n{line:?}"))) } else { Ok(found) }
 }
 
-fn find(line: &Line, place: &str, is: impl Fn(&str, &str) -> bool) -> Result<usize, String> {
+fn find(line: &Line, place: &str, is: impl Fn(&str, &str) -> bool) -> Result<usize, Wrong> {
     let at = line.iter().position(|[option, value]| is(option, value));
-    at.ok_or_else(|| format!("the command line has no such option ({place}): {line:?}"))
+    at.ok_or_else(|| form(format!("the command line has no such option ({place}): {line:?}")))
 }
 
 fn is_id(value: &str, own: &Own) -> bool {
     own.id.as_deref().is_some_and(|id| key(value, "id") == Some(id))
 }
 
-fn own_card(line: &Line, own: &Own) -> Result<usize, String> {
+fn own_card(line: &Line, own: &Own) -> Result<usize, Wrong> {
     let by_id = |o: &str, v: &str| o == "-device" && key(v, "netdev").is_some() && is_id(v, own);
     let by_mac = |o: &str, v: &str| o == "-device" && own.mac.is_some() && key(v, "mac") == own.mac.as_deref();
     find(line, "the card's -device", by_id).or_else(|_| find(line, "the card's -device", by_mac))
 }
 
-fn own_disk(line: &Line, own: &Own) -> Result<usize, String> {
+fn own_disk(line: &Line, own: &Own) -> Result<usize, Wrong> {
     let device = |o: &str, v: &str| o == "-device" && key(v, "drive").is_some();
     let by_id = find(line, "the disk's -device", |o, v| device(o, v) && is_id(v, own));
     let by_drive = |o: &str, v: &str| device(o, v) && own.id.is_some() && key(v, "drive") == own.id.as_deref();
@@ -173,7 +174,7 @@ fn of_source(line: &Line, value: &str, own: &Own) -> bool {
 }
 
 /// The `-drive` of the disk's device; one without a device is found by its file.
-fn drive(line: &Line, own: &Own) -> Result<usize, String> {
+fn drive(line: &Line, own: &Own) -> Result<usize, Wrong> {
     let of_device = own_disk(line, own).ok().and_then(|at| key(&line[at][1], "drive").map(str::to_owned));
     find(line, "its own -drive", |o, v| {
         o == "-drive"
@@ -186,7 +187,7 @@ fn drive(line: &Line, own: &Own) -> Result<usize, String> {
 }
 
 /// The nodes of the disk, the top one first; those that lie below an image are others' files.
-fn nodes(line: &Line, own: &Own) -> Result<Vec<usize>, String> {
+fn nodes(line: &Line, own: &Own) -> Result<Vec<usize>, Wrong> {
     let mut next = key(&line[own_disk(line, own)?][1], "drive").map(str::to_owned);
     let mut all = Vec::new();
     while let Some(node) = next {

@@ -11,6 +11,7 @@ use serde_json::Value;
 use vmio_testbed::poll_until;
 
 use super::bed::{Bed, OWN, paste, run};
+use super::wrong::{Wrong, refused};
 
 const DOMAIN: &str = "<domain type='qemu'><name>web 1</name><memory unit='MiB'>64</memory>\
 <os><type arch='x86_64'>hvm</type></os><devices><interface type='bridge'><mac address='52:54:00:00:00:01'/>\
@@ -21,12 +22,12 @@ const POLICY: &str = "[uplink.lo]\ncapacity = \"1Gbit\"\n[class.gold]\nmin = \"3
 [[interface]]\nmatch = { vm = \"web 1\" }\nclass = \"gold\"\nrx_class = \"gold\"\n\
 [[interface]]\nmatch = { name = \"tap*\" }\nclass = \"gold\"\n";
 
-fn check(file: &str, args: &[&str]) -> Result<String, String> {
+fn check(file: &str, args: &[&str]) -> Result<String, Wrong> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vmio"));
     command.env("VMIO_STATE", format!("{OWN}/state")).args(["guard", "check", "--config", file]).args(args);
-    let output = command.output().map_err(|e| e.to_string())?;
+    let output = command.output()?;
     let [out, err] = [output.stdout, output.stderr].map(|o| String::from_utf8_lossy(&o).into_owned());
-    if output.status.success() { Ok(out) } else { Err(format!("{args:?}: {out}{err}")) }
+    if output.status.success() { Ok(out) } else { Err(refused(format!("{args:?}: {out}{err}"))) }
 }
 
 /// What is told of limits: interface, direction, rate and peak in bit/s, whether it drops, and the command.

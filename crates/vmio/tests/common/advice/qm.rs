@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::bed::{IMAGES, run};
 use super::qm_start;
+use super::wrong::{Wrong, refused};
 
 type Settings = BTreeMap<String, String>;
 
@@ -70,10 +71,10 @@ pub fn path_of(volume: &str) -> Option<String> {
 }
 
 impl Config {
-    pub fn read(vmid: &str) -> Result<Config, String> {
+    pub fn read(vmid: &str) -> Result<Config, Wrong> {
         // PVE/AbstractConfig.pm, load_config
         let text = fs::read_to_string(config_path(vmid))
-            .map_err(|_| format!("Configuration file 'nodes/pve/qemu-server/{vmid}.conf' does not exist"))?;
+            .map_err(|_| refused(format!("Configuration file 'nodes/pve/qemu-server/{vmid}.conf' does not exist")))?;
         let mut config = Config::default();
         let mut pending = false;
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -87,11 +88,11 @@ impl Config {
         Ok(config)
     }
 
-    fn write(&self, vmid: &str) -> Result<(), String> {
+    fn write(&self, vmid: &str) -> Result<(), Wrong> {
         let lines = |of: &Settings| of.iter().map(|(k, v)| format!("{k}: {v}\n")).collect::<String>();
         let pending =
             if self.pending.is_empty() { String::new() } else { format!("\n[PENDING]\n{}", lines(&self.pending)) };
-        fs::write(config_path(vmid), lines(&self.now) + &pending).map_err(|e| e.to_string())
+        Ok(fs::write(config_path(vmid), lines(&self.now) + &pending)?)
     }
 
     /// As it would be started.
@@ -122,8 +123,7 @@ pub fn main(program: &str, args: &[String]) -> i32 {
     }
 }
 
-fn guest(args: &[&str]) -> Result<String, String> {
-    let usage = || format!("ERROR: unknown command 'qm {}'", args.join(" "));
+fn guest(args: &[&str]) -> Result<String, Wrong> {
     match args {
         ["config", vmid] => Ok(Config::read(vmid)?.next().iter().map(|(k, v)| format!("{k}: {v}\n")).collect()),
         ["pending", vmid] => {
@@ -138,7 +138,7 @@ fn guest(args: &[&str]) -> Result<String, String> {
         ["start", vmid] => {
             // PVE/QemuServer.pm, vm_start_nolock
             if runs(vmid) {
-                return Err(format!("VM {vmid} already running"));
+                return Err(refused(format!("VM {vmid} already running")));
             }
             let config = Config::read(vmid)?;
             let config = Config { now: config.next(), pending: Settings::new() };
@@ -152,7 +152,7 @@ fn guest(args: &[&str]) -> Result<String, String> {
         }
         ["set", vmid, options @ ..] => set(vmid, options),
         ["disk", "move", vmid, slot, to, rest @ ..] => move_disk(vmid, slot, to, rest),
-        _ => Err(usage()),
+        _ => Err(refused(format!("ERROR: unknown command 'qm {}'", args.join(" ")))),
     }
 }
 
@@ -161,13 +161,13 @@ fn runs(vmid: &str) -> bool {
     !pid.trim().is_empty() && Path::new("/proc").join(pid.trim()).exists()
 }
 
-fn set(vmid: &str, options: &[&str]) -> Result<String, String> {
+fn set(vmid: &str, options: &[&str]) -> Result<String, Wrong> {
     let mut config = Config::read(vmid)?;
     let (mut set, mut delete) = (Settings::new(), Vec::new());
     for pair in options.chunks(2) {
-        let [key, value] = pair else { return Err(format!("400 not enough arguments\n{options:?}")) };
-        let key =
-            key.strip_prefix("--").or(key.strip_prefix('-')).ok_or_else(|| format!("400 too many arguments: {key}"))?;
+        let [key, value] = pair else { return Err(refused(format!("400 not enough arguments\n{options:?}"))) };
+        let many = || refused(format!("400 too many arguments: {key}"));
+        let key = key.strip_prefix("--").or(key.strip_prefix('-')).ok_or_else(many)?;
         if key == "delete" {
             delete.extend(value.split([',', ';', ' ']).map(str::to_owned));
         } else {
@@ -175,17 +175,17 @@ fn set(vmid: &str, options: &[&str]) -> Result<String, String> {
         }
     }
     for (key, value) in &set {
-        check(key, value).map_err(|why| format!("400 Parameter verification failed.\n{key}: {why}"))?;
+        check(key, value).map_err(|why| refused(format!("400 Parameter verification failed.\n{key}: {why}")))?;
     }
     for key in &delete {
         // PVE/API2/Qemu.pm, update_vm_api
-        check_key(key).map_err(|_| format!("delete: unknown option '{key}'"))?;
+        check_key(key).map_err(|_| refused(format!("delete: unknown option '{key}'")))?;
     }
     // PVE/API2/Qemu.pm, update_vm_api: devices of an order must be there.
     let there = |dev: &str| set.contains_key(dev) || config.next().contains_key(dev);
     if let Some(order) = set.get("boot").and_then(|boot| boot.strip_prefix("order=")) {
         if let Some(dev) = order.split([';', ',']).find(|dev| !there(dev) || delete.iter().any(|d| d == dev)) {
-            return Err(format!("invalid bootorder: device '{dev}' does not exist'"));
+            return Err(refused(format!("invalid bootorder: device '{dev}' does not exist'")));
         }
         config.now.remove("bootdisk");
     }
@@ -229,7 +229,7 @@ pub fn slot(key: &str) -> Option<(&str, u32)> {
 }
 
 /// Keys that the stand-in knows, and how many of each there are.
-fn check_key(key: &str) -> Result<(), String> {
+fn check_key(key: &str) -> Result<(), Wrong> {
     // PVE/QemuServer/Drive.pm, $MAX_IDE_DISKS and the like; PVE/QemuServer/Network.pm, $MAX_NETS
     let most = |bus: &str| match bus {
         "ide" => 4,
@@ -248,18 +248,18 @@ fn check_key(key: &str) -> Result<(), String> {
     if known {
         Ok(())
     } else {
-        Err("property is not defined in schema and the schema does not allow additional properties".into())
+        Err(refused("property is not defined in schema and the schema does not allow additional properties"))
     }
 }
 
 /// Whether a value would be taken.
-pub fn check(key: &str, value: &str) -> Result<(), String> {
+pub fn check(key: &str, value: &str) -> Result<(), Wrong> {
     check_key(key)?;
     let one_of = |all: &[&str], value: &str| {
         if all.contains(&value) {
             Ok(())
         } else {
-            Err(format!("value '{value}' does not have a value in the enumeration '{}'", all.join(", ")))
+            Err(refused(format!("value '{value}' does not have a value in the enumeration '{}'", all.join(", "))))
         }
     };
     match (key, slot(key)) {
@@ -273,10 +273,10 @@ pub fn check(key: &str, value: &str) -> Result<(), String> {
             .ok()
             .filter(|n| (0.0..=128.0).contains(n))
             .map(drop)
-            .ok_or("type check ('number') failed".into()),
+            .ok_or_else(|| refused("type check ('number') failed")),
         ("affinity", _) => {
             let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b',' || b == b'-');
-            plain.then_some(()).ok_or("invalid format - value does not look like a valid cpu set".into())
+            plain.then_some(()).ok_or_else(|| refused("invalid format - value does not look like a valid cpu set"))
         }
         ("ostype", _) => one_of(
             &[
@@ -292,14 +292,14 @@ pub fn check(key: &str, value: &str) -> Result<(), String> {
 }
 
 /// PVE/QemuServer/Drive.pm: `%drivedesc_base`, `%iothread_fmt`, `%queues_fmt`, `%ssd_fmt`, `%model_fmt`, `%wwn_fmt`.
-fn check_disk(key: &str, value: &str) -> Result<(), String> {
+fn check_disk(key: &str, value: &str) -> Result<(), Wrong> {
     let bus = slot(key).map_or("", |(bus, _)| bus);
     let mut parts = value.split(',');
     let volume = parts.next().unwrap_or_default();
+    let invalid = |why: String| refused(format!("invalid format - {why}"));
     for part in parts {
-        let (name, value) = part.split_once('=').ok_or_else(|| {
-            format!("invalid format - value without key, but schema does not define a default key: {part}")
-        })?;
+        let keyless = || invalid(format!("value without key, but schema does not define a default key: {part}"));
+        let (name, value) = part.split_once('=').ok_or_else(keyless)?;
         let allowed: &[&str] = match name {
             "cache" => &["none", "writethrough", "writeback", "unsafe", "directsync"],
             "aio" => &["native", "threads", "io_uring"],
@@ -310,21 +310,21 @@ fn check_disk(key: &str, value: &str) -> Result<(), String> {
             "queues" if bus == "scsi" && value.parse::<u32>().is_ok_and(|n| n >= 2) => &[],
             "format" | "size" | "serial" | "media" => &[],
             _ if name.starts_with("mbps") || name.starts_with("iops") || name.starts_with("bps") => &[],
-            _ => return Err(format!("invalid format - format error\n{key}.{name}: property is not defined in schema")),
+            _ => return Err(invalid(format!("format error\n{key}.{name}: property is not defined in schema"))),
         };
         if !allowed.is_empty() && !allowed.contains(&value) {
-            return Err(format!("invalid format - {name}: value '{value}' does not have a value in the enumeration"));
+            return Err(invalid(format!("{name}: value '{value}' does not have a value in the enumeration")));
         }
     }
     // PVE/API2/Qemu.pm, create_disks
     match path_of(volume) {
         Some(path) if Path::new(&path).exists() => Ok(()),
-        _ => Err(format!("volume {volume} does not exist")),
+        _ => Err(refused(format!("volume {volume} does not exist"))),
     }
 }
 
 /// PVE/QemuServer/Network.pm, `$net_fmt` and `$nic_model_list`.
-fn check_card(value: &str) -> Result<(), String> {
+fn check_card(value: &str) -> Result<(), Wrong> {
     let models = ["e1000", "e1000-82540em", "e1000e", "rtl8139", "virtio", "vmxnet3", "pcnet", "ne2k_pci"];
     let number = |value: &str, least: u32, most: u32| value.parse::<u32>().is_ok_and(|n| (least..=most).contains(&n));
     for part in value.split(',') {
@@ -341,52 +341,52 @@ fn check_card(value: &str) -> Result<(), String> {
             model => models.contains(&model),
         };
         if !fits {
-            return Err(format!("invalid format - format error\n{name}: {value}"));
+            return Err(refused(format!("invalid format - format error\n{name}: {value}")));
         }
     }
     Ok(())
 }
 
-fn storage(args: &[&str]) -> Result<String, String> {
+fn storage(args: &[&str]) -> Result<String, Wrong> {
     // PVE/Storage/DirPlugin.pm (preallocation), ZFSPoolPlugin.pm (blocksize): a plugin takes its own options alone.
     match args {
         ["set", storage @ ("local" | "other"), "--preallocation", "off" | "metadata" | "falloc" | "full"] => {
-            fs::write(format!("/etc/pve/preallocation-{storage}"), "full").map_err(|e| e.to_string())?;
+            fs::write(format!("/etc/pve/preallocation-{storage}"), "full")?;
             Ok(String::new())
         }
         ["set", "local" | "other", option, ..] => {
-            Err(format!("400 Parameter verification failed.\n{option}: unexpected property"))
+            Err(refused(format!("400 Parameter verification failed.\n{option}: unexpected property")))
         }
-        ["set", storage, ..] => Err(format!("update storage failed: storage '{storage}' does not exist")),
-        _ => Err(format!("ERROR: unknown command 'pvesm {}'", args.join(" "))),
+        ["set", storage, ..] => Err(refused(format!("update storage failed: storage '{storage}' does not exist"))),
+        _ => Err(refused(format!("ERROR: unknown command 'pvesm {}'", args.join(" ")))),
     }
 }
 
 /// PVE/API2/Qemu.pm, move_vm_disk.
-fn move_disk(vmid: &str, slot: &str, to: &str, rest: &[&str]) -> Result<String, String> {
+fn move_disk(vmid: &str, slot: &str, to: &str, rest: &[&str]) -> Result<String, Wrong> {
     let mut config = Config::read(vmid)?;
-    let line = config.now.get(slot).cloned().ok_or_else(|| format!("disk '{slot}' does not exist"))?;
+    let line = config.now.get(slot).cloned().ok_or_else(|| refused(format!("disk '{slot}' does not exist")))?;
     let (volume, more) = line.split_once(',').map_or((line.as_str(), String::new()), |(v, m)| (v, format!(",{m}")));
-    let old = path_of(volume).ok_or("no such volume")?;
+    let old = path_of(volume).ok_or_else(|| refused("no such volume"))?;
     let was = old.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
     let format = match rest {
         [] => was.clone(),
         ["--format", format @ ("raw" | "qcow2" | "vmdk")] => (*format).to_owned(),
-        _ => return Err(format!("400 Parameter verification failed.\n{rest:?}")),
+        _ => return Err(refused(format!("400 Parameter verification failed.\n{rest:?}"))),
     };
     if !matches!(to, "local" | "other") {
-        return Err(format!("storage '{to}' does not exist"));
+        return Err(refused(format!("storage '{to}' does not exist")));
     }
     if volume.starts_with(&format!("{to}:")) && format == was {
-        return Err("you can't move to the same storage with same format".into());
+        return Err(refused("you can't move to the same storage with same format"));
     }
-    fs::create_dir_all(format!("{IMAGES}/{to}/images/{vmid}")).map_err(|e| e.to_string())?;
+    fs::create_dir_all(format!("{IMAGES}/{to}/images/{vmid}"))?;
     let name = (0..)
         .map(|n| format!("{to}:{vmid}/vm-{vmid}-disk-{n}.{format}"))
         .find(|v| path_of(v).is_some_and(|p| !Path::new(&p).exists()));
-    let new = name.ok_or("no name is free")?;
+    let new = name.ok_or_else(|| refused("no name is free"))?;
     let full = Path::new(&format!("/etc/pve/preallocation-{to}")).exists();
-    let path = path_of(&new).ok_or("no path")?;
+    let path = path_of(&new).ok_or_else(|| refused("no path"))?;
     let allocation = if full { "preallocation=full" } else { "preallocation=off" };
     run("qemu-img", &["convert", "-U", "-f", &was, "-O", &format, "-o", allocation, &old, &path])?;
     let running = runs(vmid);

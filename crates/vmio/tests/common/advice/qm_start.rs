@@ -11,6 +11,7 @@ use serde_json::json;
 use super::bed::run;
 use super::monitor;
 use super::qm::{Config, path_of, slot, socket};
+use super::wrong::{Wrong, refused};
 
 type Settings = BTreeMap<String, String>;
 
@@ -22,7 +23,7 @@ fn parts(value: &str) -> BTreeMap<&str, &str> {
     value.split(',').skip(1).filter_map(|part| part.split_once('=')).collect()
 }
 
-pub fn options(vmid: &str, conf: &Settings) -> Result<Vec<String>, String> {
+pub fn options(vmid: &str, conf: &Settings) -> Result<Vec<String>, Wrong> {
     let get = |key: &str| conf.get(key).map(String::as_str);
     let number = |key: &str| get(key).and_then(|v| v.parse::<u32>().ok()).unwrap_or(1);
     let name = get("name").unwrap_or("vm");
@@ -54,7 +55,7 @@ pub fn options(vmid: &str, conf: &Settings) -> Result<Vec<String>, String> {
             continue;
         }
         let volume = value.split(',').next().unwrap_or_default();
-        let file = path_of(volume).ok_or_else(|| format!("no such volume: {volume}"))?;
+        let file = path_of(volume).ok_or_else(|| refused(format!("no such volume: {volume}")))?;
         let format = if file.ends_with(".qcow2") { "qcow2" } else { "raw" };
         let cache = settings.get("cache").unwrap_or(&"none");
         let mut drive = format!(
@@ -109,9 +110,9 @@ pub fn options(vmid: &str, conf: &Settings) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-fn card(vmid: &str, key: &str, value: &str, say: &mut dyn FnMut(&str, String)) -> Result<(), String> {
-    let (model, mac) =
-        value.split(',').next().and_then(|first| first.split_once('=')).ok_or("a card without an address")?;
+fn card(vmid: &str, key: &str, value: &str, say: &mut dyn FnMut(&str, String)) -> Result<(), Wrong> {
+    let first = value.split(',').next().and_then(|first| first.split_once('='));
+    let (model, mac) = first.ok_or_else(|| refused("a card without an address"))?;
     let settings = parts(value);
     let device = if model == "virtio" { "virtio-net-pci" } else { model };
     let mut more = String::new();
@@ -119,7 +120,7 @@ fn card(vmid: &str, key: &str, value: &str, say: &mut dyn FnMut(&str, String)) -
         let tap = format!("tap{vmid}i{}", key.trim_start_matches("net"));
         let own = |file: &str| {
             fs::read_to_string(format!("/sys/class/net/{bridge}/{file}"))
-                .map_err(|_| format!("bridge '{bridge}' does not exist"))
+                .map_err(|_| refused(format!("bridge '{bridge}' does not exist")))
         };
         let mtu = own("mtu")?.trim().to_owned();
         // PVE/QemuServer.pm, print_netdevice_full: without `mtu` or with 1 it is the bridge's.
@@ -139,7 +140,7 @@ fn card(vmid: &str, key: &str, value: &str, say: &mut dyn FnMut(&str, String)) -
     Ok(())
 }
 
-pub fn start(vmid: &str, conf: &Settings) -> Result<String, String> {
+pub fn start(vmid: &str, conf: &Settings) -> Result<String, Wrong> {
     let mut words = options(vmid, conf)?;
     let cpus = conf.get("affinity").cloned();
     let mut program = "qemu-system-x86_64".to_owned();
@@ -148,31 +149,32 @@ pub fn start(vmid: &str, conf: &Settings) -> Result<String, String> {
         program = "taskset".into();
     }
     run(&program, &words.iter().map(String::as_str).collect::<Vec<&str>>())
-        .map_err(|e| format!("start failed: {e}"))?;
+        .map_err(|e| refused(format!("start failed: {e}")))?;
     bear_its_number(vmid)?;
     limit(vmid, conf)?;
     Ok(String::new())
 }
 
 /// Writes `-id VMID` into the command line of the process, where vmio knows a guest of Proxmox's by it.
-fn bear_its_number(vmid: &str) -> Result<(), String> {
-    let pid = fs::read_to_string(format!("/run/qemu-server/{vmid}.pid")).map_err(|e| e.to_string())?;
+fn bear_its_number(vmid: &str) -> Result<(), Wrong> {
+    let pid = fs::read_to_string(format!("/run/qemu-server/{vmid}.pid"))?;
     let pid = pid.trim();
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| e.to_string())?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // proc(5): field 48 is arg_start; the second field may hold spaces.
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let begin: u64 = fields.clone().nth(45).and_then(|f| f.parse().ok()).ok_or("no arg_start")?;
-    let line = fs::read(format!("/proc/{pid}/cmdline")).map_err(|e| e.to_string())?;
-    let at = line.windows(LIKE_ID.len()).position(|w| w == LIKE_ID).ok_or("no place for the number")?;
+    let begin: u64 = fields.clone().nth(45).and_then(|f| f.parse().ok()).ok_or_else(|| refused("no arg_start"))?;
+    let line = fs::read(format!("/proc/{pid}/cmdline"))?;
+    let at =
+        line.windows(LIKE_ID.len()).position(|w| w == LIKE_ID).ok_or_else(|| refused("no place for the number"))?;
     let number = format!("-id\0{vmid}\0");
     assert_eq!(number.len(), LIKE_ID.len(), "numbers of four digits");
-    let memory = fs::File::options().write(true).open(format!("/proc/{pid}/mem")).map_err(|e| e.to_string())?;
-    memory.write_all_at(number.as_bytes(), begin + at as u64).map_err(|e| e.to_string())
+    let memory = fs::File::options().write(true).open(format!("/proc/{pid}/mem"))?;
+    Ok(memory.write_all_at(number.as_bytes(), begin + at as u64)?)
 }
 
-pub fn stop(vmid: &str) -> Result<String, String> {
+pub fn stop(vmid: &str) -> Result<String, Wrong> {
     // QEMU takes the file away at its end.
-    let pid = fs::read_to_string(format!("/run/qemu-server/{vmid}.pid")).map_err(|e| e.to_string())?;
+    let pid = fs::read_to_string(format!("/run/qemu-server/{vmid}.pid"))?;
     let _ = monitor::ask(&socket(vmid), "{\"execute\": \"quit\"}");
     vmio_testbed::poll_until("a guest's end", || {
         let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
@@ -184,7 +186,7 @@ pub fn stop(vmid: &str) -> Result<String, String> {
 }
 
 /// What is set in a running guest at once: limits of a disk (`vmconfig_update_disk`), the quota (`cpulimit`).
-pub fn at_once(vmid: &str, config: &Config, key: &str, value: &str) -> Result<bool, String> {
+pub fn at_once(vmid: &str, config: &Config, key: &str, value: &str) -> Result<bool, Wrong> {
     if key == "cpulimit" {
         limit(vmid, &Settings::from([(key.to_owned(), value.to_owned())]))?;
         return Ok(true);
@@ -209,10 +211,10 @@ pub fn at_once(vmid: &str, config: &Config, key: &str, value: &str) -> Result<bo
 }
 
 /// The quota of the guest's control group.
-fn limit(vmid: &str, conf: &Settings) -> Result<(), String> {
+fn limit(vmid: &str, conf: &Settings) -> Result<(), Wrong> {
     let Some(cpus) = conf.get("cpulimit").and_then(|n| n.parse::<f64>().ok()) else { return Ok(()) };
     let group = super::bed::group(&format!("qm{vmid}"));
-    fs::create_dir_all(&group).map_err(|e| e.to_string())?;
+    fs::create_dir_all(&group)?;
     let quota = if cpus > 0.0 { ((cpus * 100_000.0) as u64).to_string() } else { "-1".to_owned() };
     let v1 = group.join("cpu.cfs_quota_us");
     let (file, text) = if v1.exists() {
@@ -220,8 +222,7 @@ fn limit(vmid: &str, conf: &Settings) -> Result<(), String> {
     } else {
         (group.join("cpu.max"), format!("{} 100000", quota.replace("-1", "max")))
     };
-    fs::write(file, text).map_err(|e| e.to_string())?;
-    let pid =
-        fs::read_to_string(Path::new("/run/qemu-server").join(format!("{vmid}.pid"))).map_err(|e| e.to_string())?;
-    fs::write(group.join("cgroup.procs"), pid.trim()).map_err(|e| e.to_string())
+    fs::write(file, text)?;
+    let pid = fs::read_to_string(Path::new("/run/qemu-server").join(format!("{vmid}.pid")))?;
+    Ok(fs::write(group.join("cgroup.procs"), pid.trim())?)
 }

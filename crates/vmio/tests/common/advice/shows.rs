@@ -10,12 +10,13 @@ use vmio_node::linux::net::NETFILTER;
 use super::bed::{group, run};
 use super::guest::Guest;
 use super::options::Own;
+use super::wrong::{Wrong, differs, refused};
 use super::{Expect, Shows, Threads};
 
 /// Says what is not as it should be.
-pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
+pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
     let is = |what: &str, found: &Value, wanted: Value| {
-        if *found == wanted { Ok(()) } else { Err(format!("{what} is {found}, not {wanted}")) }
+        if *found == wanted { Ok(()) } else { Err(differs(format!("{what} is {found}, not {wanted}"))) }
     };
     match shows {
         Shows::Disk(model) => is("the disk's model", &get(guest, &device(guest, own)?, "type")?, json!(model)),
@@ -43,13 +44,13 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
         Shows::Format(format) => is("format", &entry(guest, own)?["inserted"]["drv"], json!(format)),
         Shows::NoHoles => {
             let path = file(guest, own)?;
-            let meta = fs::metadata(&path).map_err(|e| format!("{path}: {e}"))?;
+            let meta = fs::metadata(&path).map_err(|e| refused(format!("{path}: {e}")))?;
             let (there, size) = (meta.blocks() * 512, meta.size());
-            if there >= size { Ok(()) } else { Err(format!("{path}: {there} of {size} bytes are there")) }
+            if there >= size { Ok(()) } else { Err(differs(format!("{path}: {there} of {size} bytes are there"))) }
         }
         Shows::Told(option) => {
-            let line = fs::read_to_string(format!("/proc/{}/cmdline", guest.pid()?)).map_err(|e| e.to_string())?;
-            if line.contains(option) { Ok(()) } else { Err(format!("{option} is not on the command line")) }
+            let line = fs::read_to_string(format!("/proc/{}/cmdline", guest.pid()?))?;
+            if line.contains(option) { Ok(()) } else { Err(differs(format!("{option} is not on the command line"))) }
         }
         Shows::Card(model) => is("the card's model", &get(guest, &card(guest, own)?, "type")?, json!(model)),
         Shows::OfCard(property, expect) => {
@@ -61,27 +62,28 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
         }
         Shows::InBridge => {
             let tap = tap(guest)?;
-            let master = fs::canonicalize(format!("/sys/class/net/{tap}/master")).map_err(|e| format!("{tap}: {e}"))?;
+            let master = fs::canonicalize(format!("/sys/class/net/{tap}/master"));
+            let master = master.map_err(|e| refused(format!("{tap}: {e}")))?;
             if master.ends_with("br0") || master.ends_with("vmbr0") {
                 Ok(())
             } else {
-                Err(format!("{tap} is in {}", master.display()))
+                Err(differs(format!("{tap} is in {}", master.display())))
             }
         }
         Shows::SameMtu => {
-            let of = |path: String| fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"));
+            let of = |path: String| fs::read_to_string(&path).map_err(|e| refused(format!("{path}: {e}")));
             let tap = tap(guest)?;
             let (own, bridge) =
                 (of(format!("/sys/class/net/{tap}/mtu"))?, of(format!("/sys/class/net/{tap}/master/mtu"))?);
-            if own == bridge { Ok(()) } else { Err(format!("{tap} has {own}, its bridge {bridge}")) }
+            if own == bridge { Ok(()) } else { Err(differs(format!("{tap} has {own}, its bridge {bridge}"))) }
         }
         Shows::NoNetfilter => {
             let tap = tap(guest)?;
             let [whole, _, _] = NETFILTER;
             for path in [whole.to_owned(), format!("/sys/class/net/{tap}/master/bridge/nf_call_iptables")] {
-                let now = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+                let now = fs::read_to_string(&path).map_err(|e| refused(format!("{path}: {e}")))?;
                 if now.trim() != "0" {
-                    return Err(format!("{path} is {}", now.trim()));
+                    return Err(differs(format!("{path} is {}", now.trim())));
                 }
             }
             Ok(())
@@ -91,33 +93,33 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), String> {
             let bound =
                 |tid: &u64| run("taskset", &["-cp", &tid.to_string()]).is_ok_and(|said| said.trim().ends_with(": 0"));
             match threads.iter().find(|tid| bound(tid)) {
-                _ if threads.is_empty() => Err(format!("no thread ({of:?})")),
-                Some(tid) => Err(format!("thread {tid} is on processor 0")),
+                _ if threads.is_empty() => Err(differs(format!("no thread ({of:?})"))),
+                Some(tid) => Err(differs(format!("thread {tid} is on processor 0"))),
                 None => Ok(()),
             }
         }
         Shows::AsTheHost => {
             let vcpus = guest.say("{\"execute\": \"query-cpus-fast\"}")?.as_array().map_or(0, Vec::len);
-            if vcpus == super::bed::cpus() { Ok(()) } else { Err(format!("{vcpus} vCPUs")) }
+            if vcpus == super::bed::cpus() { Ok(()) } else { Err(differs(format!("{vcpus} vCPUs"))) }
         }
         Shows::NoQuota => {
             let dir = group(&guest.name);
             let [v1, v2] = ["cpu.cfs_quota_us", "cpu.max"].map(|f| fs::read_to_string(dir.join(f)).unwrap_or_default());
-            if v1.trim() == "-1" || v2.starts_with("max") { Ok(()) } else { Err(format!("quota {v1}{v2}")) }
+            if v1.trim() == "-1" || v2.starts_with("max") { Ok(()) } else { Err(differs(format!("quota {v1}{v2}"))) }
         }
         Shows::Xml(text) => {
             let live = run("virsh", &["dumpxml", &guest.name])?;
-            if live.contains(text) { Ok(()) } else { Err(format!("{text} is not in\n{live}")) }
+            if live.contains(text) { Ok(()) } else { Err(differs(format!("{text} is not in\n{live}"))) }
         }
     }
 }
 
-fn get(guest: &Guest, path: &str, property: &str) -> Result<Value, String> {
+fn get(guest: &Guest, path: &str, property: &str) -> Result<Value, Wrong> {
     guest.ask("qom-get", &json!({"path": path, "property": property}))
 }
 
 /// What `query-block` says of the disk that the row is about.
-fn entry(guest: &Guest, own: &Own) -> Result<Value, String> {
+fn entry(guest: &Guest, own: &Own) -> Result<Value, Wrong> {
     let all = guest.say("{\"execute\": \"query-block\"}")?;
     let disks: Vec<&Value> =
         all.as_array().into_iter().flatten().filter(|e| e["inserted"].is_object() && e["qdev"].is_string()).collect();
@@ -130,10 +132,10 @@ fn entry(guest: &Guest, own: &Own) -> Result<Value, String> {
     };
     let found =
         if let [one] = disks[..] { Some(one) } else { disks.iter().find(mine).or(disks.iter().find(by_id)).copied() };
-    found.cloned().ok_or_else(|| format!("none of these is {own:?}: {all}"))
+    found.cloned().ok_or_else(|| differs(format!("none of these is {own:?}: {all}")))
 }
 
-fn device(guest: &Guest, own: &Own) -> Result<String, String> {
+fn device(guest: &Guest, own: &Own) -> Result<String, Wrong> {
     let entry = entry(guest, own)?;
     let path = entry["qdev"].as_str().unwrap_or_default().trim_end_matches("/virtio-backend").to_owned();
     // A device with an id is told by it alone.
@@ -141,17 +143,17 @@ fn device(guest: &Guest, own: &Own) -> Result<String, String> {
 }
 
 /// What a SCSI disk's bus belongs to.
-fn controller(guest: &Guest, device: &str) -> Result<String, String> {
+fn controller(guest: &Guest, device: &str) -> Result<String, Wrong> {
     let bus = get(guest, device, "parent_bus")?.as_str().unwrap_or_default().to_owned();
     let parent = Path::new(&bus).parent().map(|p| p.display().to_string()).unwrap_or_default();
     Ok(parent.trim_end_matches("/virtio-backend").to_owned())
 }
 
-fn file(guest: &Guest, own: &Own) -> Result<String, String> {
+fn file(guest: &Guest, own: &Own) -> Result<String, Wrong> {
     Ok(entry(guest, own)?["inserted"]["file"].as_str().unwrap_or_default().to_owned())
 }
 
-fn own_threads(guest: &Guest) -> Result<(), String> {
+fn own_threads(guest: &Guest) -> Result<(), Wrong> {
     let all = guest.say("{\"execute\": \"query-block\"}")?;
     let mut threads: Vec<String> = Vec::new();
     for entry in all.as_array().into_iter().flatten().filter(|e| e["inserted"].is_object()) {
@@ -160,18 +162,18 @@ fn own_threads(guest: &Guest) -> Result<(), String> {
         let thread = get(guest, &path, "iothread").or_else(|_| get(guest, &controller(guest, &path)?, "iothread"))?;
         let thread = thread.as_str().unwrap_or_default().to_owned();
         if thread.is_empty() || threads.contains(&thread) {
-            return Err(format!("{path} has I/O thread {thread:?} after {threads:?}"));
+            return Err(differs(format!("{path} has I/O thread {thread:?} after {threads:?}")));
         }
         threads.push(thread);
     }
-    if threads.is_empty() { Err("no disk".into()) } else { Ok(()) }
+    if threads.is_empty() { Err(differs("no disk")) } else { Ok(()) }
 }
 
-fn aio(guest: &Guest, engine: &str) -> Result<(), String> {
+fn aio(guest: &Guest, engine: &str) -> Result<(), Wrong> {
     let pid = guest.pid()?;
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|e| e.to_string())?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let native = maps.contains("/[aio]");
-    let links = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|e| e.to_string())?;
+    let links = fs::read_dir(format!("/proc/{pid}/fd"))?;
     let rings = links
         .flatten()
         .filter_map(|fd| fs::read_link(fd.path()).ok())
@@ -186,20 +188,24 @@ fn aio(guest: &Guest, engine: &str) -> Result<(), String> {
     } else {
         "threads"
     };
-    if found == engine { Ok(()) } else { Err(format!("engine {found} ({rings} rings, {loops} loops), not {engine}")) }
+    if found == engine {
+        Ok(())
+    } else {
+        Err(differs(format!("engine {found} ({rings} rings, {loops} loops), not {engine}")))
+    }
 }
 
 /// Has QEMU discard what was written, and looks whether the file gave it back.
-fn discards(guest: &Guest, own: &Own) -> Result<(), String> {
+fn discards(guest: &Guest, own: &Own) -> Result<(), Wrong> {
     let entry = entry(guest, own)?;
     let device = entry["qdev"].as_str().unwrap_or_default().to_owned();
     let path = file(guest, own)?;
-    let there = || fs::metadata(&path).map(|m| m.blocks()).map_err(|e| format!("{path}: {e}"));
+    let there = || fs::metadata(&path).map(|m| m.blocks()).map_err(|e| refused(format!("{path}: {e}")));
     let io = |command: &str| {
         let line = format!("qemu-io -d {device} \"{command}\"");
         let said = guest.ask("human-monitor-command", &json!({"command-line": line}))?;
         // What it does it tells on QEMU's own output; an answer is an error.
-        if said == "" { Ok(()) } else { Err(format!("{line}: {said}")) }
+        if said == "" { Ok(()) } else { Err(differs(format!("{line}: {said}"))) }
     };
     io("write -P 7 0 1M")?;
     io("flush")?;
@@ -210,11 +216,11 @@ fn discards(guest: &Guest, own: &Own) -> Result<(), String> {
     if after + 1024 < before {
         Ok(())
     } else {
-        Err(format!("{path} had {before} blocks before a discard and {after} afterwards"))
+        Err(differs(format!("{path} had {before} blocks before a discard and {after} afterwards")))
     }
 }
 
-fn card(guest: &Guest, own: &Own) -> Result<String, String> {
+fn card(guest: &Guest, own: &Own) -> Result<String, Wrong> {
     let lists = ["/machine/peripheral", "/machine/peripheral-anon", "/machine/unattached"];
     for list in lists {
         let all = guest.ask("qom-list", &json!({"path": list}))?;
@@ -228,16 +234,16 @@ fn card(guest: &Guest, own: &Own) -> Result<String, String> {
             }
         }
     }
-    Err(format!("no card {own:?}"))
+    Err(differs(format!("no card {own:?}")))
 }
 
 /// The tap that the process has open.
-fn tap(guest: &Guest) -> Result<String, String> {
+fn tap(guest: &Guest) -> Result<String, Wrong> {
     let pid = guest.pid()?;
-    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).map_err(|e| e.to_string())?;
+    let infos = fs::read_dir(format!("/proc/{pid}/fdinfo"))?;
     let named = |info: fs::DirEntry| {
         let text = fs::read_to_string(info.path()).ok()?;
         text.lines().find_map(|line| line.strip_prefix("iff:").map(|tap| tap.trim().to_owned()))
     };
-    infos.flatten().find_map(named).ok_or_else(|| "it has no tap open".into())
+    infos.flatten().find_map(named).ok_or_else(|| differs("it has no tap open"))
 }

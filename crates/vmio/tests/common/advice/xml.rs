@@ -1,6 +1,7 @@
 //! A small tree of XML, and edits of a domain by the words that say where.
 
 use super::applier::Edit;
+use super::wrong::{Wrong, form};
 
 /// An element; text and comments within are left out, since no domain of these tests needs them.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -56,18 +57,18 @@ impl Element {
 }
 
 /// Elements of a text.
-pub fn elements(text: &str) -> Result<Vec<Element>, String> {
+pub fn elements(text: &str) -> Result<Vec<Element>, Wrong> {
     let mut open = vec![Element::default()];
     let mut rest = text;
     while let Some(at) = rest.find('<') {
-        let top = open.last_mut().ok_or("an end without a beginning")?;
+        let top = open.last_mut().ok_or_else(|| form("an end without a beginning"))?;
         top.text.push_str(rest[..at].trim());
         rest = &rest[at..];
         if let Some(comment) = rest.strip_prefix("<!--") {
-            rest = comment.split_once("-->").ok_or("a comment without an end")?.1;
+            rest = comment.split_once("-->").ok_or_else(|| form("a comment without an end"))?.1;
             continue;
         }
-        let (tag, after) = rest[1..].split_once('>').ok_or("a tag without an end")?;
+        let (tag, after) = rest[1..].split_once('>').ok_or_else(|| form("a tag without an end"))?;
         rest = after;
         if tag.starts_with('?') {
             continue;
@@ -75,13 +76,13 @@ pub fn elements(text: &str) -> Result<Vec<Element>, String> {
         let alone = tag.ends_with('/');
         if let Some(name) = tag.strip_prefix('/') {
             let done =
-                open.pop().filter(|e| e.name == name).ok_or_else(|| format!("</{name}> ends another element"))?;
-            open.last_mut().ok_or("an end without a beginning")?.children.push(done);
+                open.pop().filter(|e| e.name == name).ok_or_else(|| form(format!("</{name}> ends another element")))?;
+            open.last_mut().ok_or_else(|| form("an end without a beginning"))?.children.push(done);
             continue;
         }
         let element = begun(tag.trim_end_matches('/'));
         if alone {
-            open.last_mut().ok_or("nothing is open")?.children.push(element);
+            open.last_mut().ok_or_else(|| form("nothing is open"))?.children.push(element);
         } else {
             open.push(element);
         }
@@ -89,7 +90,7 @@ pub fn elements(text: &str) -> Result<Vec<Element>, String> {
     // A single start tag is told of an element whose beginning changes.
     while open.len() > 1 {
         let last = open.pop().unwrap_or_default();
-        open.last_mut().ok_or("nothing is open")?.children.push(last);
+        open.last_mut().ok_or_else(|| form("nothing is open"))?.children.push(last);
     }
     Ok(open.pop().unwrap_or_default().children)
 }
@@ -113,7 +114,7 @@ pub fn attributes(text: &str) -> Vec<(String, String)> {
 }
 
 /// Makes the edits of a change in a domain.
-pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), String> {
+pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), Wrong> {
     // The element that "its" speaks of.
     let mut it: Option<usize> = None;
     for Edit { place, text } in edits {
@@ -121,20 +122,22 @@ pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), String> {
         if let Some(found) = named(devices, place)? {
             it = Some(found);
         }
-        let own = || it.ok_or_else(|| format!("{place}: of what?"));
+        let own = || it.ok_or_else(|| form(format!("{place}: of what?")));
         let said = |word: &str| place.contains(word);
         let new = elements(text)?;
         match () {
             () if text.contains("directly below <domain>") => new.into_iter().for_each(|e| domain.put(e)),
             () if said("one more controller") => devices.children.extend(new),
             () if said("<controller> that") => {
-                let address = devices.children[own()?].child("address").ok_or("the disk has no <address>")?;
-                let index = address.get("controller").ok_or("its <address> names no controller")?.to_owned();
+                let address = devices.children[own()?].child("address");
+                let address = address.ok_or_else(|| form("the disk has no <address>"))?;
+                let index = address.get("controller").ok_or_else(|| form("its <address> names no controller"))?;
+                let index = index.to_owned();
                 let is = |e: &&mut Element| {
                     e.name == "controller" && e.get("type") == Some("scsi") && e.get("index") == Some(&index)
                 };
                 let controller =
-                    devices.children.iter_mut().find(is).ok_or_else(|| format!("no SCSI controller {index}"))?;
+                    devices.children.iter_mut().find(is).ok_or_else(|| form(format!("no SCSI controller {index}")))?;
                 let to = if said("in the <driver .../> of") { controller.made("driver") } else { controller };
                 set_all(to, text)?;
             }
@@ -183,29 +186,29 @@ pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), String> {
                     }
                 }
             }
-            () => return Err(format!("nobody knows where this goes: {place}\n{text}")),
+            () => return Err(form(format!("nobody knows where this goes: {place}\n{text}"))),
         }
     }
     Ok(())
 }
 
-fn set_all(element: &mut Element, text: &str) -> Result<(), String> {
+fn set_all(element: &mut Element, text: &str) -> Result<(), Wrong> {
     let all = attributes(text);
     if all.is_empty() {
-        return Err(format!("no attribute to set in <{}>: {text:?}", element.name));
+        return Err(form(format!("no attribute to set in <{}>: {text:?}", element.name)));
     }
     all.iter().for_each(|(name, value)| element.set(name, value));
     Ok(())
 }
 
 /// The device that a comment names by its target or address.
-fn named(devices: &Element, place: &str) -> Result<Option<usize>, String> {
+fn named(devices: &Element, place: &str) -> Result<Option<usize>, Wrong> {
     for (element, child, key) in [("disk", "target", "dev"), ("interface", "mac", "address")] {
         let Some((_, rest)) = place.split_once(&format!("<{element}> with <{child} {key}='")) else { continue };
         let value = rest.split('\'').next().unwrap_or_default();
         let is = |e: &Element| e.name == element && e.child(child).and_then(|c| c.get(key)) == Some(value);
         let at = devices.children.iter().position(is);
-        return at.map(Some).ok_or_else(|| format!("no <{element}> with <{child} {key}='{value}'/>"));
+        return at.map(Some).ok_or_else(|| form(format!("no <{element}> with <{child} {key}='{value}'/>")));
     }
     Ok(None)
 }

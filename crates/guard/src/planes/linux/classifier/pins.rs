@@ -37,6 +37,20 @@ pub(crate) struct Shelf {
     namespace: String,
 }
 
+/// Why there is no such place.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoShelf {
+    #[error("{ROOT} cannot be opened: {0}")]
+    NotOpened(Errno),
+    #[error("{ROOT}: {0}")]
+    NotLookedAt(Errno),
+    #[error("no bpffs is mounted at {ROOT}")]
+    NotMounted,
+    /// What lies there is not to be trusted.
+    #[error(transparent)]
+    Home(#[from] Error),
+}
+
 /// The pins of a namespace.
 #[derive(Debug)]
 pub struct Pins {
@@ -46,16 +60,16 @@ pub struct Pins {
 }
 
 impl Shelf {
-    /// The place, where a bpffs is mounted; nothing is made yet. Why not, in a sentence, else.
-    pub(crate) fn find(namespace: u64) -> std::result::Result<Shelf, String> {
-        let root = openat(CWD, ROOT, DIRECTORY, Mode::empty()).map_err(|e| format!("{ROOT} cannot be opened: {e}"))?;
-        let kind = fstatfs(&root).map_err(|e| format!("{ROOT}: {e}"))?.f_type;
+    /// The place, where a bpffs is mounted; nothing is made yet.
+    pub(crate) fn find(namespace: u64) -> std::result::Result<Shelf, NoShelf> {
+        let root = openat(CWD, ROOT, DIRECTORY, Mode::empty()).map_err(NoShelf::NotOpened)?;
+        let kind = fstatfs(&root).map_err(NoShelf::NotLookedAt)?.f_type;
         if kind as u64 & 0xffff_ffff != MAGIC {
-            return Err(format!("no bpffs is mounted at {ROOT}"));
+            return Err(NoShelf::NotMounted);
         }
         let shelf = Shelf { root, namespace: namespace.to_string() };
         // What others have planted is no place; it is asked again when something is made there.
-        shelf.home().map_err(|e| e.to_string())?;
+        shelf.home()?;
         Ok(shelf)
     }
 

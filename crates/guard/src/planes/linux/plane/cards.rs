@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vmio_model::policy::Direction;
@@ -11,7 +12,7 @@ use super::super::functions::{self, Function, Rate};
 use super::super::{Device, Error, Netlink, links};
 use super::Linux;
 use crate::desired::{Carded, Desired, PoolKey};
-use crate::planes::{Count, PlaneError};
+use crate::planes::{Count, NotHeld, PlaneError};
 
 /// How old counters of a card may be: its driver may have to ask its firmware for each function.
 const FRESH: Duration = Duration::from_secs(1);
@@ -25,7 +26,7 @@ struct Seen {
     card: Device,
     at: Instant,
     /// By function: what it has sent, or why its limit is not in force.
-    functions: BTreeMap<u32, Result<Count, String>>,
+    functions: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
 }
 
 impl Linux {
@@ -42,9 +43,9 @@ impl Linux {
             for carded in &pool.cards {
                 wanted.push((card.index, carded.function));
                 let done = self.limited(&card, carded, there.get(&carded.function))?;
-                changes += usize::from(done == Ok(true));
+                changes += usize::from(matches!(done, Ok(true)));
                 let count = there.get(&carded.function).map(|function| function.count).unwrap_or_default();
-                seen.functions.insert(carded.function, done.map(|_| count));
+                seen.functions.insert(carded.function, done.map(|_| count).map_err(Arc::new));
             }
             self.cards.0.insert(pool.key.clone(), seen);
         }
@@ -63,9 +64,9 @@ impl Linux {
         card: &Device,
         wanted: &Carded,
         now: Option<&Function>,
-    ) -> Result<Result<bool, String>, PlaneError> {
+    ) -> Result<Result<bool, NotHeld>, PlaneError> {
         let Some(now) = now else {
-            return Ok(Err(format!("{card} has no function {} any more", wanted.function)));
+            return Ok(Err(NotHeld::NoFunction { card: card.clone(), function: wanted.function }));
         };
         if now.rate.max_mbit == wanted.mbit {
             return Ok(Ok(false));
@@ -74,7 +75,10 @@ impl Linux {
         let rate = Rate { max_mbit: wanted.mbit, ..now.rate };
         Ok(match functions::limit(&mut self.netlink, card, wanted.function, rate) {
             Ok(()) => Ok(true),
-            Err(e) => Err(why(card, &e)),
+            Err(Error::Refused { source, .. }) if source.kind() == io::ErrorKind::Unsupported => {
+                Err(NotHeld::NoLimits(card.clone()))
+            }
+            Err(e) => Err(e.into()),
         })
     }
 
@@ -106,7 +110,7 @@ impl Cards {
         netlink: &mut Netlink,
         pool: &PoolKey,
         function: u32,
-    ) -> Option<Result<Count, String>> {
+    ) -> Option<Result<Count, Arc<NotHeld>>> {
         let seen = self.0.get_mut(pool)?;
         if seen.at.elapsed() > FRESH {
             seen.at = Instant::now();
@@ -119,14 +123,5 @@ impl Cards {
             }
         }
         seen.functions.get(&function).cloned()
-    }
-}
-
-fn why(card: &Device, error: &Error) -> String {
-    match error {
-        Error::Refused { source, .. } if source.kind() == io::ErrorKind::Unsupported => {
-            format!("the driver of {card} sets no limits for its virtual functions")
-        }
-        other => other.to_string(),
     }
 }

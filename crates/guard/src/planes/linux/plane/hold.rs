@@ -25,7 +25,7 @@ use super::super::Device;
 use super::super::tap::{self, Held, Undone};
 use crate::desired::Desired;
 use crate::keep::{Keep, Keeper};
-use crate::planes::PlaneError;
+use crate::planes::{NotHeld, PlaneError};
 
 /// How often each tap is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -46,11 +46,11 @@ struct Wanted {
 /// By index.
 type All = BTreeMap<u32, Wanted>;
 /// By index: what is in force, or why nothing is.
-type Seen = BTreeMap<u32, Result<u32, String>>;
+type Seen = BTreeMap<u32, Result<u32, Arc<NotHeld>>>;
 
 enum Asked {
     Hold(All),
-    Undo(SyncSender<Vec<String>>),
+    Undo(SyncSender<Vec<NotHeld>>),
 }
 
 /// A hold on the thread. Dropped, it ends the thread and leaves in force what is.
@@ -98,9 +98,9 @@ impl Taps {
     }
 
     /// What is in force at a tap that is to be held, or why nothing is.
-    pub(super) fn seen(&self, index: u32) -> Result<u32, String> {
+    pub(super) fn seen(&self, index: u32) -> Result<u32, Arc<NotHeld>> {
         let seen = lock(&self.seen).get(&index).cloned();
-        seen.unwrap_or_else(|| Err("its tap's send buffer is about to be set".to_owned()))
+        seen.unwrap_or_else(|| Err(Arc::new(NotHeld::NotYet)))
     }
 
     /// Puts all back, also what the ledger has of others before.
@@ -207,7 +207,7 @@ impl Turn {
                 let index = wanted.device.index;
                 let in_force = self.look(&wanted);
                 all_held &= in_force.is_ok();
-                lock(&self.seen).insert(index, in_force);
+                lock(&self.seen).insert(index, in_force.map_err(Arc::new));
             }
             rest = LOOK.max(began.elapsed().saturating_mul(REST));
             if !all_held {
@@ -217,32 +217,28 @@ impl Turn {
     }
 
     /// Puts back what is not wanted any more; what stays, and why.
-    fn release(&mut self) -> Vec<String> {
+    fn release(&mut self) -> Vec<NotHeld> {
         let gone: Vec<u32> = self.held.keys().filter(|index| !self.wanted.contains_key(index)).copied().collect();
         gone.into_iter().filter_map(|index| self.put_back(index).err()).collect()
     }
 
     /// Puts a tap back as it was, and strikes it out.
-    fn put_back(&mut self, index: u32) -> Result<(), String> {
+    fn put_back(&mut self, index: u32) -> Result<(), NotHeld> {
         let Some(entries) = self.held.get(&index).cloned() else { return Ok(()) };
         // Where a change was cut off, one before the last may be in force.
         for (id, held) in entries.iter().rev() {
-            match tap::undo(held).map_err(|e| e.to_string())? {
+            match tap::undo(held)? {
                 Undone::Restored | Undone::Gone | Undone::Others(_) => self.strike(*id, index)?,
-                Undone::Except(off) => {
-                    return Err(format!(
-                        "tap {}: {off} of its queues keep a send buffer of {} bytes, since its guest has switched them off; \
-                         undo again when they are on, or when the guest has ended",
-                        held.interface, held.bytes
-                    ));
+                Undone::Except(queues) => {
+                    return Err(NotHeld::SwitchedOff { tap: held.interface.clone(), queues, bytes: held.bytes });
                 }
             }
         }
         Ok(())
     }
 
-    fn strike(&mut self, id: EntryId, index: u32) -> Result<(), String> {
-        self.keep.strike(id).map_err(|e| e.to_string())?;
+    fn strike(&mut self, id: EntryId, index: u32) -> Result<(), NotHeld> {
+        self.keep.strike(id)?;
         if let Some(entries) = self.held.get_mut(&index) {
             entries.retain(|(other, _)| *other != id);
             if entries.is_empty() {
@@ -253,13 +249,13 @@ impl Turn {
     }
 
     /// Has a tap held: what is in force there.
-    fn look(&mut self, wanted: &Wanted) -> Result<u32, String> {
+    fn look(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
         let index = wanted.device.index;
         let entries = self.held.get(&index).cloned().unwrap_or_default();
         // The last one, but where a change was cut off.
         let mut in_force = None;
         for (_, held) in entries.iter().rev() {
-            if tap::in_force(held).map_err(|e| e.to_string())? {
+            if tap::in_force(held)? {
                 in_force = Some(held);
                 break;
             }
@@ -267,7 +263,7 @@ impl Turn {
         let Some(last) = in_force.or(entries.last().map(|(_, held)| held)) else { return self.begin(wanted) };
         if in_force.is_none() {
             // Another process may have it by now, or another tap its index.
-            if tap::find(&wanted.device, &[last.process.pid]).map_err(|e| e.to_string())? != Some(last.process) {
+            if tap::find(&wanted.device, &[last.process.pid])? != Some(last.process) {
                 self.put_back(index)?;
                 return self.begin(wanted);
             }
@@ -277,36 +273,33 @@ impl Turn {
         } else if last.bytes == wanted.bytes {
             return self.settle(index, last);
         }
-        let next = last.resized(wanted.bytes).map_err(|e| e.to_string())?;
+        let next = last.resized(wanted.bytes)?;
         self.record(&next)?;
         self.set(index, &next)
     }
 
-    fn begin(&mut self, wanted: &Wanted) -> Result<u32, String> {
-        let process = tap::find(&wanted.device, &wanted.pids).map_err(|e| e.to_string())?;
-        let process = process.ok_or_else(|| {
-            "no process of its guest that is known holds its tap, so its send buffer cannot be set".to_owned()
-        })?;
-        let held = tap::plan(&wanted.device, process, wanted.bytes).map_err(|e| e.to_string())?;
+    fn begin(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
+        let process = tap::find(&wanted.device, &wanted.pids)?.ok_or(NotHeld::NoHolder)?;
+        let held = tap::plan(&wanted.device, process, wanted.bytes)?;
         self.record(&held)?;
         self.set(wanted.device.index, &held)
     }
 
-    fn record(&mut self, held: &Held) -> Result<(), String> {
+    fn record(&mut self, held: &Held) -> Result<(), NotHeld> {
         let entry = Entry { namespace: self.namespace, held: held.clone() };
-        let id = self.keep.record(&entry).map_err(|e| e.to_string())?;
+        let id = self.keep.record(&entry)?;
         self.held.entry(held.index).or_default().push((id, held.clone()));
         Ok(())
     }
 
     /// Sets what is written down. Where that fails, what is written down before it stays, too.
-    fn set(&mut self, index: u32, held: &Held) -> Result<u32, String> {
-        tap::hold(held).map_err(|e| e.to_string())?;
+    fn set(&mut self, index: u32, held: &Held) -> Result<u32, NotHeld> {
+        tap::hold(held)?;
         self.settle(index, held)
     }
 
     /// This one is in force: no other is needed any more.
-    fn settle(&mut self, index: u32, held: &Held) -> Result<u32, String> {
+    fn settle(&mut self, index: u32, held: &Held) -> Result<u32, NotHeld> {
         let others = self.held.get(&index).into_iter().flatten().filter(|(_, other)| other != held);
         for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.strike(id, index)?;

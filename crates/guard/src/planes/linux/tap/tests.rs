@@ -45,7 +45,7 @@ fn who_does_not_hold_it_is_refused_and_nothing_is_there_to_undo() {
 fn what_could_not_be_looked_at_to_the_end_is_said() {
     let said = |descriptors| {
         let found = Found::Without { descriptors, all: false };
-        refused(&held().device(), held().process, &found).to_string()
+        refused(&held().device(), held().process, found).to_string()
     };
     assert!(said(65_536).contains("not among the first 65536"), "{}", said(65_536));
     assert!(said(0).contains("first thread"), "{}", said(0));

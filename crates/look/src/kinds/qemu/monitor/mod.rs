@@ -17,6 +17,7 @@ use vmio_node::linux::{mounts, net, process};
 
 use crate::look::Look;
 use crate::qemu::options::{CommandLine, Opt};
+use crate::require::Fix;
 
 mod device;
 mod told;
@@ -36,11 +37,11 @@ pub fn ask(look: &Look<'_>, guest: &mut Guest) {
         let what = format!("monitor {}", monitor.name());
         let usable = usable(look, pid, &line, &monitor).and_then(|path| match on_server(look, guest, Some(pid)) {
             None => Ok(path),
-            Some(why) => Err((why, "its command line was read; query it by hand")),
+            Some(why) => Err((why, Fix::Do("its command line was read; query it by hand"))),
         });
         match usable {
             Ok(path) => return session(look, guest, &what, &path),
-            Err((why, mend)) => refused.push(Unread { what, why, mend: mend.to_owned() }),
+            Err((why, fix)) => refused.push(Unread { what, why, mend: fix.words(look.reader()) }),
         }
     }
     guest.unread.extend(refused);
@@ -107,7 +108,7 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
 }
 
 /// Why a monitor is not asked, and what would help.
-type Refusal = (String, &'static str);
+type Refusal = (String, Fix);
 
 /// Path of a socket to which commands may be sent by hand: absolute, and not one of Proxmox's or libvirt's, which
 /// ask there themselves.
@@ -119,24 +120,24 @@ pub(super) fn socket(line: &CommandLine) -> Option<String> {
 /// Where the socket of a monitor is for us, if it may be asked.
 fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
     let Some(path) = &monitor.path else {
-        return Err(("libvirt uses the monitor".into(), "--monitor queries it through libvirt"));
+        return Err(("libvirt uses the monitor".into(), Fix::Do("--monitor queries it through libvirt")));
     };
     let stat = look.reader().read_text(&process::file(pid, "stat")).unwrap_or_default();
     if process::Stat::parse(&stat).is_some_and(|stat| stat.is_stopped()) {
-        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), "scan again when it runs"));
+        return Err(("its process is stopped (SIGSTOP, or a debugger)".into(), Fix::Do("scan again when it runs")));
     }
     if line.all("add-fd").next().is_some() {
         let why = "QEMU was given descriptors, and may close some of them when a monitor is left";
-        return Err((why.into(), "query it by hand"));
+        return Err((why.into(), Fix::Do("query it by hand")));
     }
     let inode = free(look, pid, path)?;
     let links = descriptors(look, pid)?;
     if !links.iter().any(|to| *to == format!("socket:[{inode}]")) {
-        return Err(("another process listens on it".into(), "query it by hand"));
+        return Err(("another process listens on it".into(), Fix::Do("query it by hand")));
     }
     if monitor.waits && !has_processors(look, pid, &links) {
         let why = "QEMU may still wait for its first connection (wait=on), which would start the guest";
-        return Err((why.into(), "start QEMU with wait=off, or -name NAME,debug-threads=on"));
+        return Err((why.into(), Fix::Do("start QEMU with wait=off, or -name NAME,debug-threads=on")));
     }
     let below = if path.starts_with('/') { "root" } else { "cwd" };
     Ok(process::file(pid, below).join(path.trim_start_matches('/')))
@@ -179,23 +180,23 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
 
 /// The inode of the socket that listens, where nobody is connected to it.
 fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
-    let text = look.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), "run as root"))?;
+    let text = look.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), Fix::Root))?;
     let of_path = net::unix_sockets(&text).filter(|socket| socket.path == path);
     let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|socket| socket.listens);
     match &listening[..] {
-        _ if !others.is_empty() => Err(("it is in use".into(), "scan again when it is free")),
+        _ if !others.is_empty() => Err(("it is in use".into(), Fix::Do("scan again when it is free"))),
         [socket] => Ok(socket.inode),
-        [] => Err(("nobody listens on it".into(), "check that the guest still runs")),
-        _ => Err(("several sockets have its path".into(), "query it by hand")),
+        [] => Err(("nobody listens on it".into(), Fix::Do("check that the guest still runs"))),
+        _ => Err(("several sockets have its path".into(), Fix::Do("query it by hand"))),
     }
 }
 
 /// All that the process has open.
 fn descriptors(look: &Look<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
     let open = process::descriptors(look.reader(), pid);
-    let open = open.map_err(|_| ("no permission to read its open files".to_owned(), "run as root"))?;
+    let open = open.map_err(|_| ("no permission to read its open files".to_owned(), Fix::Root))?;
     if open.len() >= process::MOST_DESCRIPTORS {
-        return Err(("it has more files open than are looked at".to_owned(), "query it by hand"));
+        return Err(("it has more files open than are looked at".to_owned(), Fix::Do("query it by hand")));
     }
     Ok(open.into_iter().map(|(_, to)| to.display().to_string()).collect())
 }

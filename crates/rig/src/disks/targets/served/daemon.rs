@@ -62,7 +62,7 @@ impl Daemon {
         let command = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::new(program.display().to_string()) }
             .args(arguments(file, asked, &storage, &monitor));
         let mut process = node.spawn(&command)?;
-        let up = serving(&mut *process, &monitor).map_err(fail);
+        let up = serving(&mut *process, &monitor, &fail);
         let effective = up.and_then(|mut qmp| read_back(&mut qmp, node.reader(), process.pid(), file, asked, &storage));
         match effective {
             Ok(effective) => Ok(Self { pid: process.pid(), storage, effective, process }),
@@ -159,7 +159,7 @@ fn arguments(file: &Path, asked: &Attachment, storage: &Storage, monitor: &Path)
 
 /// Waits until its monitor answers: it does so only after all exports of its command line listen.
 /// On an error says what became of it.
-fn serving(process: &mut dyn Process, monitor: &Path) -> std::result::Result<Qmp, String> {
+fn serving(process: &mut dyn Process, monitor: &Path, fail: &dyn Fn(String) -> Error) -> Result<Qmp> {
     let mut ended = || process.try_wait().ok().flatten();
     let up = match waiting::connect(monitor, &mut ended) {
         Ok(Some(stream)) => Qmp::over(DAEMON, stream).map_err(|e| format!("its monitor does not answer: {e}")),
@@ -167,7 +167,7 @@ fn serving(process: &mut dyn Process, monitor: &Path) -> std::result::Result<Qmp
         Err(e) => Err(format!("cannot connect to {}: {e}", monitor.display())),
     };
     // If it ended, how says more.
-    up.map_err(|e| waiting::ended_soon(ended).map_or(e, |output| how(&output)))
+    up.map_err(|e| fail(waiting::ended_soon(ended).map_or(e, |output| how(&output))))
 }
 
 fn how(output: &Output) -> String {

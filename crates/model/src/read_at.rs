@@ -1,0 +1,105 @@
+//! Where settings in force were read: the keys of [`crate::run::Run::effective`]. They are made and understood here alone.
+
+use std::fmt;
+
+use crate::cell::{Actor, Attachment, Nic, Side};
+
+/// Setting of a target ([`ReadAt::Target`]): `queue/write_cache` of the disks below.
+pub const WRITE_CACHE: &str = "device write_cache";
+/// Likewise: the file server that holds it, as `server:/export`.
+pub const FILE_SERVER: &str = "file server";
+/// Likewise: the least that can be read or written at once, in bytes.
+pub const LOGICAL_BLOCK_BYTES: &str = "logical_block_bytes";
+
+/// Where settings were read. Its `Display` is the key in stores and JSON.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReadAt {
+    /// Of a target, on the host: `device/native`.
+    Target(String),
+    /// Of a guest's disk, told by its hypervisor: `device/qemu/virtio-blk,none,native`.
+    Disk(String),
+    /// Of a side, told by its own kernel: `qemu`, `device/container`, `veth/qemu/virtio-net`.
+    Side(String),
+    /// What a cell's setting has made of a place: `device/native [read-ahead=128]`.
+    Set(String),
+    /// What a cell found and left as it was: `device/native (seq-read)`.
+    Kept(String),
+}
+
+impl ReadAt {
+    /// A target on this host.
+    pub fn target(name: &str) -> ReadAt {
+        ReadAt::Target(name.to_owned())
+    }
+    /// A target as a guest sees it, by a disk of its hypervisor's or, where it shares the host's kernel, by nothing.
+    pub fn disk(target: &str, side: &Side, seen_by: Option<&Attachment>) -> ReadAt {
+        match seen_by {
+            Some(attachment) => ReadAt::Disk(format!("{target}/{side}/{}", attachment.label())),
+            None => ReadAt::Side(format!("{target}/{side}")),
+        }
+    }
+    /// A card of a guest on a network.
+    pub fn card(network: &str, side: &Side, nic: &Nic) -> ReadAt {
+        ReadAt::Side(format!("{network}/{side}/{}", nic.label()))
+    }
+    /// A side by itself: its processors.
+    pub fn side(side: &Side) -> ReadAt {
+        ReadAt::Side(side.to_string())
+    }
+    /// A setting of an actor's cell that was set.
+    pub fn set(actor: &Actor, name: &str, value: &str) -> ReadAt {
+        ReadAt::Set(format!("{} [{name}={value}]", actor.place_key()))
+    }
+    /// A setting that an actor's cell does not name.
+    pub fn kept(actor: &Actor) -> ReadAt {
+        ReadAt::Kept(format!("{} ({})", actor.place_key(), actor.workload))
+    }
+
+    /// Reads a key of a stored run.
+    pub fn of(key: &str) -> ReadAt {
+        if key.contains(" [") {
+            return ReadAt::Set(key.to_owned());
+        }
+        if key.ends_with(')') {
+            return ReadAt::Kept(key.to_owned());
+        }
+        match key.rsplit_once('/') {
+            Some((target, "native")) => ReadAt::Target(target.to_owned()),
+            // A disk is named by its driver, its cache mode and how its requests are made; a card by its model.
+            Some((_, seen_by)) if seen_by.split(',').count() == 3 => ReadAt::Disk(key.to_owned()),
+            _ => ReadAt::Side(key.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ReadAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadAt::Target(name) => write!(f, "{name}/{}", Side::native()),
+            ReadAt::Disk(key) | ReadAt::Side(key) | ReadAt::Set(key) | ReadAt::Kept(key) => f.write_str(key),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::{Aio, Cache};
+
+    #[test]
+    fn a_key_reads_back_as_what_it_was_made_of() {
+        for at in [
+            ReadAt::target("device"),
+            ReadAt::disk("device", &Side::of("qemu"), Some(&Attachment::new("virtio-blk", Cache::None, Aio::Native))),
+            ReadAt::disk("device", &Side::of("container"), None),
+            ReadAt::Side("device/ssh".into()),
+            ReadAt::Side("qemu:vcpus=2#2".into()),
+            ReadAt::Side("veth/qemu/virtio-net+vhost".into()),
+            ReadAt::Set("device/native [read-ahead=128]".into()),
+            ReadAt::Set("device/qemu/virtio-blk,none,native [read-ahead=128]".into()),
+            ReadAt::Kept("device/qemu/virtio-blk,none,native (seq-read)".into()),
+        ] {
+            assert_eq!(ReadAt::of(&at.to_string()), at);
+        }
+    }
+}

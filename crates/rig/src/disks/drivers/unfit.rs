@@ -1,0 +1,50 @@
+//! Why a disk cannot be had as it is asked for, or is not as it was.
+
+use vmio_model::cell::Cache;
+
+use super::MOST_QUEUES;
+use super::effective::Difference;
+use crate::qemu::TooOld;
+
+/// The kinds of reasons; what they say names what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unfit {
+    #[error("{driver} has no I/O thread in QEMU: drop `iothread` or use {}", .others.join(" or "))]
+    NoIothread { driver: &'static str, others: Vec<&'static str> },
+    #[error("aio=native needs O_DIRECT: use cache=none or directsync, or aio=threads or io_uring")]
+    NativeThroughCache,
+    #[error("the number of {driver}'s queues cannot be chosen: drop `queues` or use {}", .others.join(" or "))]
+    NoQueues { driver: &'static str, others: Vec<&'static str> },
+    #[error("queues = {0}: QEMU has 1 to {MOST_QUEUES} of them")]
+    Queues(u32),
+    #[error(
+        "vmio spreads no queues of {driver} over I/O threads: drop `mapped_iothreads` or use {}", .others.join(" or ")
+    )]
+    NoMappedIothreads { driver: &'static str, others: Vec<&'static str> },
+    #[error("mapped_iothreads takes the place of the one I/O thread: drop `iothread`")]
+    MappedAndOne,
+    #[error("mapped_iothreads = {0} needs as many queues or more, or threads would idle: set `queues`")]
+    MoreThreadsThanQueues(u32),
+    #[error("detect_zeroes = unmap needs discard = true: QEMU refuses it else")]
+    UnmapWithoutDiscard,
+
+    #[error("a vhost-user-blk server takes virtio-blk requests alone, not those of {driver}: use its NBD export")]
+    ServerOfOthers { driver: &'static str },
+    #[error("QEMU sees no request of a vhost-user-blk disk, so an I/O thread would idle: drop it")]
+    IdleIothread,
+    #[error(
+        "cache={0}: QEMU cannot hide the write cache of a vhost-user-blk disk: use none or writeback, or an NBD export"
+    )]
+    ShownWriteCache(Cache),
+
+    #[error(transparent)]
+    OldQemu(TooOld),
+    /// What was found in place of a version.
+    #[error("{0}")]
+    UnknownQemu(String),
+
+    /// QEMU or the guest says otherwise.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Differs(Vec<Difference>),
+}

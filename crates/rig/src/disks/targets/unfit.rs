@@ -1,0 +1,26 @@
+//! Why a target cannot be had in a place, or not as a cell wants it.
+
+use crate::disks::places::Pool;
+
+/// The kinds of reasons; what they say names what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unfit {
+    #[error("this place holds volumes, not files ({0}); for files use --on DIR")]
+    NoFiles(Pool),
+    #[error("this place holds volumes of another kind ({pool}); give a place for it: --on {form}")]
+    OtherVolumes { pool: Pool, form: &'static str },
+    #[error("this place holds files; give a place for volumes: --on {form}")]
+    NoVolumes { form: &'static str },
+    #[error(
+        "the place is no directory on NFS: name one, --on DIR, or run it in a lab host, which has one with its own \
+         server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes"
+    )]
+    NoNfs,
+    /// It is not written to ([`super::Target::only_read`]).
+    #[error("{0}")]
+    OnlyRead(&'static str),
+    /// No guest has it ([`super::Target::native_alone`]).
+    #[error("{0}")]
+    NativeAlone(&'static str),
+}

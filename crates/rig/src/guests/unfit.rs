@@ -1,0 +1,40 @@
+//! Why a kind of guest cannot be had as it is asked for.
+
+use vmio_look::require::Missing;
+use vmio_model::cell::Arch;
+
+use crate::limits;
+
+/// What cannot be had, or is not as it was asked for; what the messages say names what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unfit {
+    #[error("a side of kind {0} has no shape of its own")]
+    Shape(&'static str),
+    #[error("the host itself has the machine and the kernel that it has")]
+    OfHost,
+    #[error("a container has the host's own kernel, and no machine")]
+    OfContainer,
+    #[error("vmio's own guests of {arch} under QEMU have the machine {own}, not {asked}")]
+    Machine { arch: Arch, own: &'static str, asked: String },
+    #[error("vmio's own guests run the kernel of their image, not {0}: see `vmio image`")]
+    Kernel(String),
+    #[error("a guest of {arch} (machine {machine}) has no {device}: use {}", .others.join(", "))]
+    Device { arch: Arch, machine: &'static str, device: &'static str, others: Vec<&'static str> },
+    #[error(transparent)]
+    Unheld(limits::Unheld),
+    #[error("{0}, which holds guests to processors; apt install util-linux")]
+    NoTaskset(Missing),
+    #[error("a guest cannot be held to processor {pin}: vmio may use {} here", listed(usable))]
+    Processor { pin: u32, usable: Vec<u32> },
+    /// A guest that runs is held to others than it was to be.
+    #[error("is held to processors {found:?}, not {asked:?}")]
+    HeldElsewhere { found: Option<Vec<u32>>, asked: Vec<u32> },
+    /// What it is held to cannot be read: what the node said.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+fn listed(processors: &[u32]) -> String {
+    processors.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,39 @@
+//! Why a probe says nothing of a thing.
+
+use vmio_look::backing::NotVisible;
+use vmio_node::linux::nfs;
+
+/// The kinds of reasons.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unseen {
+    /// It is something that the probe sees nothing of.
+    #[error("{0}")]
+    OtherThing(&'static str),
+    #[error(transparent)]
+    NotVisible(NotVisible),
+    #[error("fewer than two readings")]
+    FewReadings,
+    #[error("no time between the readings")]
+    NoTime,
+    #[error("the counters of {0} went backwards")]
+    Backwards(String),
+    #[error("the counters of a disk could not be read to the end")]
+    CutShort,
+    #[error("{} has no NFS mount on {point}", nfs::stats_file().display())]
+    NoMount { point: String },
+    #[error("there is no interface {0}")]
+    NoInterface(String),
+    #[error("`{command}` failed: {said}")]
+    Command { command: String, said: String },
+    #[error("/proc/stat could not be read")]
+    NoStat,
+    #[error("the processors of this machine cannot be counted")]
+    NoProcessors,
+    #[error("QEMU (process {pid}) ended during the cell")]
+    QemuEnded { pid: u32 },
+    #[error("the container ended during the cell")]
+    ContainerEnded,
+    #[error(transparent)]
+    Node(#[from] vmio_node::Error),
+}
