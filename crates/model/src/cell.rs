@@ -8,6 +8,7 @@ mod arch;
 mod baseline;
 mod disk;
 mod key;
+mod kind;
 mod side;
 mod subject;
 
@@ -20,7 +21,8 @@ pub use actor::{Actor, Millis, NEIGHBOUR};
 pub use arch::Arch;
 pub use baseline::{Baseline, Like};
 pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
-pub use side::{CONTAINER, NATIVE, SSH, Shape, Side, shares_kernel};
+pub use kind::{Kind, Vmm};
+pub use side::{Shape, Side};
 pub use subject::{Nic, Subject};
 
 /// What is set around a cell, by the names of the entries of `vmio-rig`'s `settings`, in their own words:

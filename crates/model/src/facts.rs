@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{self, Attachment, Cell, Settings};
+use crate::cell::{self, Attachment, Cell, Settings, Vmm};
 use crate::result::{DiskTraits, WorkloadTraits};
 use crate::run::Run;
 use crate::stats::{Convergence, Pair, Ratio, paired_ratio};
@@ -151,8 +151,8 @@ pub struct Measured {
 /// All that is known when the rules are asked.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Facts {
-    /// What runs the guest that they are of, by the entry of `guests/`; `None`: QEMU.
-    pub kind: Option<String>,
+    /// Whose settings the guest has that they are of; QEMU's where nobody says.
+    pub vmm: Vmm,
     /// Disks of guests as they are set up; empty for a run of vmio's own guests.
     pub disks: Vec<Disk>,
     /// Network devices of guests that run now.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cell::{Actor, Attachment, Nic, Side};
+use crate::cell::{Actor, Attachment, Kind, Nic, Side};
 
 /// Setting of a target ([`ReadAt::Target`]): `queue/write_cache` of the disks below.
 pub const WRITE_CACHE: &str = "device write_cache";
@@ -64,7 +64,7 @@ impl ReadAt {
             return ReadAt::Kept(key.to_owned());
         }
         match key.rsplit_once('/') {
-            Some((target, "native")) => ReadAt::Target(target.to_owned()),
+            Some((target, side)) if Kind::of(side).is_host => ReadAt::Target(target.to_owned()),
             // A disk is named by its driver, its cache mode and how its requests are made; a card by its model.
             Some((_, seen_by)) if seen_by.split(',').count() == 3 => ReadAt::Disk(key.to_owned()),
             _ => ReadAt::Side(key.to_owned()),

@@ -60,6 +60,7 @@ mod zfs_volblocksize;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::Vmm;
 use crate::facts::{Disk, Facts, Measured, Nic, Processors, Provenance};
 use crate::paper;
 use crate::stats::{Interval, Ratio};
@@ -325,8 +326,7 @@ impl Rule {
 
     /// What it finds in these facts.
     pub fn check(&self, facts: &Facts) -> Vec<Finding> {
-        let of_qemu = facts.kind.as_deref().is_none_or(|kind| kind == "qemu");
-        if !of_qemu && self.kinds == Kinds::Qemu {
+        if facts.vmm != Vmm::Qemu && self.kinds == Kinds::Qemu {
             return Vec::new();
         }
         self.checks.iter().flat_map(|check| check.ask(self, facts)).collect()

@@ -35,7 +35,7 @@ pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let images = Images::new(look);
     // A container's root is a directory or a mounted device, no image.
-    let with_images = guests.iter().enumerate().filter(|(_, guest)| guest.kind != "container");
+    let with_images = guests.iter().enumerate().filter(|(_, guest)| !guest.shares_kernel());
     let read = parallel::map(with_images.collect(), |(g, guest)| (g, images.of(guest, &views[g])));
     let files: BTreeMap<PathBuf, Span> =
         read.iter().flat_map(|(_, of)| of.disks.iter()).flat_map(|(_, found)| found.files.iter().cloned()).collect();

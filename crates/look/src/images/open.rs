@@ -80,8 +80,8 @@ impl From<Error> for Refused {
 impl Files {
     /// Those of a guest.
     pub fn of(look: &Look<'_>, guest: &Guest) -> Self {
-        // The devices of a Xen domain are opened by the kernel, as the administrator's own files say.
-        if guest.kind == "xen" {
+        // They are opened as the administrator's own files say.
+        if guest.has_back_ends() {
             return Files::Own;
         }
         let root = require::root(look.reader()).is_ok();

@@ -19,7 +19,7 @@ pub struct CloudHypervisor;
 
 impl GuestKind for CloudHypervisor {
     fn name(&self) -> &'static str {
-        "cloud-hypervisor"
+        vmio_model::cell::Kind::CLOUD_HYPERVISOR.name
     }
     fn about(&self) -> &'static str {
         "a running Cloud Hypervisor guest (read only)"
@@ -62,7 +62,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
         return None;
     }
     let process = Process::new(look, pid, &[]);
-    let mut guest = seen::guest(&process, "cloud-hypervisor");
+    let mut guest = seen::guest(&process, CloudHypervisor.name());
     let said = |option: &str| format!("/proc/{pid}/cmdline, --{option}");
     let one = |option: &str| Keys::of(seen::values(args, option).first().copied().unwrap_or_default());
     let role = |name: &str| {

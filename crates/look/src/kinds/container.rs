@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use vmio_model::cell::Kind;
 use vmio_model::facts::{Disk, Fact, Guest, Unread};
 use vmio_model::shown::line;
 use vmio_node::linux::net::Interfaces;
@@ -30,7 +31,7 @@ pub struct Container;
 
 impl GuestKind for Container {
     fn name(&self) -> &'static str {
-        "container"
+        Kind::CONTAINER.name
     }
     fn about(&self) -> &'static str {
         "a running container (read only)"
@@ -42,7 +43,7 @@ impl GuestKind for Container {
             let leader = leader(look, &group)?;
             let mut process = Process::new(look, leader.pid, &[]);
             process.name = named.name.clone();
-            let mut guest = seen::guest(&process, "container");
+            let mut guest = seen::guest(&process, self.name());
             if owner(look.reader(), leader.pid).is_some() {
                 guest.ids.insert("owner".into(), "vmio".into());
             }

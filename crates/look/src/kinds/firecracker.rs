@@ -19,7 +19,7 @@ pub struct Firecracker;
 
 impl GuestKind for Firecracker {
     fn name(&self) -> &'static str {
-        "firecracker"
+        vmio_model::cell::Kind::FIRECRACKER.name
     }
     fn about(&self) -> &'static str {
         "a running Firecracker guest (read only)"
@@ -101,7 +101,7 @@ fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     if let Some(id) = one("id") {
         process.name = id;
     }
-    let mut guest = seen::guest(&process, "firecracker");
+    let mut guest = seen::guest(&process, Firecracker.name());
     let role = |name: &str| Some(("vcpu", name.strip_prefix("fc_vcpu ")?.to_owned()));
     let host = host_cpus(look.reader());
     let mut own = seen::processors(&process, &host, seen::threads(&process, role));

@@ -48,6 +48,8 @@ pub trait GuestKind: Sync {
 
 #[cfg(test)]
 mod tests {
+    use vmio_model::cell::Kind;
+
     use super::*;
 
     #[test]
@@ -59,6 +61,7 @@ mod tests {
             assert!(ALL[..i].iter().all(|k| k.name() != name), "{name} twice");
             assert!(!kind.about().is_empty(), "{name}");
             assert_eq!(find(name).map(GuestKind::name), Some(name));
+            assert!(Kind::find(name).is_some(), "{name} is not in the model's cell/kind.rs");
             let managed = kind.running(&Look::new(&empty));
             assert!(managed.guests.is_empty() && managed.unread.is_empty(), "{name} finds guests on an empty machine");
         }

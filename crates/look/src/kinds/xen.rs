@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use vmio_model::cell::Kind;
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
 use vmio_model::rules::change::Way;
 use vmio_node::linux::block::Device;
@@ -22,7 +23,7 @@ pub struct Xen;
 
 impl GuestKind for Xen {
     fn name(&self) -> &'static str {
-        "xen"
+        Kind::XEN.name
     }
     fn way(&self, managed: Option<Way>) -> Option<Way> {
         managed
@@ -50,7 +51,8 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
         let args = p.args.as_deref().unwrap_or_default();
         args.windows(2).any(|w| w[0] == "-xen-domid" && w[1] == id.to_string())
     });
-    let mut guest = Guest { name: name.clone(), kind: "xen".into(), pid: model.map(|p| p.pid), ..Guest::default() };
+    let pid = model.map(|p| p.pid);
+    let mut guest = Guest { name: name.clone(), kind: Xen.name().into(), pid, ..Guest::default() };
     guest.ids.insert("domid".into(), id.to_string());
     for back_end in devices {
         let (dir, device) = (back_end.dir(), &back_end.name);

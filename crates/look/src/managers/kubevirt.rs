@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::Way;
 
@@ -67,7 +68,7 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
     let ids =
         [("domain", name.as_str()), ("namespace", namespace), ("machine", machine), ("pod", pod), ("pod-uid", &uid)];
     guest.ids.extend(ids.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    guest.kind = "qemu".into();
+    guest.kind = Kind::QEMU.name.into();
     guest.name = name;
     guest.manager = Some(KubeVirt.name().into());
     guest.pid = Some(process.pid);

@@ -250,7 +250,7 @@ impl Daemon {
     /// command line cannot be read. A write cache that the
     /// guest turned off hides the mode.
     fn monitor(&self, look: &Look<'_>, guest: &mut Guest) {
-        if guest.kind != "qemu" || guest.disks.iter().all(|d| d.cache.is_some()) {
+        if !guest.is_qemu() || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;
         }
         if let Some(why) = on_server(look, guest, guest.pid) {

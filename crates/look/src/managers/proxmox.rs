@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Unread};
 use vmio_model::rules::change::Way;
 
@@ -64,7 +65,7 @@ fn containers(look: &Look<'_>) -> Vec<Guest> {
         mounts().find(|m| matches!(reader.stat(&m.point.join(GROUP).join(vmid)), Ok(Some(_))))?;
         let text = reader.read_text(&Path::new(CONTAINERS).join(&name)).ok()?;
         let conf = conf::sections(&text).now;
-        let mut guest = Guest { name: vmid.to_owned(), kind: "container".into(), ..Guest::default() };
+        let mut guest = Guest { name: vmid.to_owned(), kind: Kind::CONTAINER.name.into(), ..Guest::default() };
         guest.manager = Some(Proxmox.name().into());
         guest.ids.insert("vmid".into(), vmid.to_owned());
         guest.ids.extend(conf.get("hostname").map(|name| ("hostname".into(), name.clone())));
@@ -117,7 +118,7 @@ fn guest(look: &Look<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
             ..Guest::default()
         },
     };
-    guest.kind = "qemu".into();
+    guest.kind = Kind::QEMU.name.into();
     guest.manager = Some(Proxmox.name().into());
     guest.pid = Some(pid);
     guest.ids.insert("vmid".into(), vmid.to_string());

@@ -63,7 +63,7 @@ impl Libvirt {
         let began = clock(look);
         let needs = |m: &&Member| !traced || m.guest.disks.iter().any(hidden);
         let safe = |m: &&Member| on_server(look, &m.guest, m.guest.pid).is_none();
-        let with_uuid = members.iter().filter(|m| m.guest.kind == "qemu" && m.guest.uuid.is_some());
+        let with_uuid = members.iter().filter(|m| m.guest.is_qemu() && m.guest.uuid.is_some());
         let wanted: BTreeSet<&str> =
             with_uuid.filter(needs).filter(safe).filter_map(|m| m.guest.uuid.as_deref()).collect();
         if wanted.is_empty() || !libvirt::system_runs(look) {
@@ -147,7 +147,7 @@ const DIRECT: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
 /// Whether tracing shows whose the requests of all of a guest's disks are, so that none seen are none.
 pub(super) fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
-    if guest.kind != "qemu" || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
+    if !guest.is_qemu() || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
         return false;
     }
     let mounts = guest.pid.and_then(|pid| mounts::of_process(reader, pid).ok()).unwrap_or_default();

@@ -62,8 +62,7 @@ pub(super) fn member(
     let pid = guest.pid.unwrap_or(0);
     let groups = groups(files, pid);
     let elsewhere = !process::same_namespace(files.reader(), pid, "net");
-    let container = guest.kind == "container";
-    let group_cpu = container.then(|| group_cpu(&groups, hierarchies)).flatten();
+    let group_cpu = guest.shares_kernel().then(|| group_cpu(&groups, hierarchies)).flatten();
     let threads = vhost.get(&pid).into_iter().flatten().map(|tid| Thread {
         tid: *tid,
         kernel: true,
@@ -99,10 +98,6 @@ fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Op
 impl Member {
     pub fn pid(&self) -> u32 {
         self.guest.pid.unwrap_or(0)
-    }
-
-    pub fn container(&self) -> bool {
-        self.guest.kind == "container"
     }
 
     /// Goes on with the files that are open since it was found before. What it has may have changed:
@@ -207,7 +202,7 @@ impl Member {
 
     fn nics(&mut self, files: &mut Files<'_>, host_net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
         // A container's own interfaces lie in it: what they send is what it sends.
-        let inside = self.container();
+        let inside = self.guest.shares_kernel();
         let own = self.net.as_mut().and_then(|file| files.read(file).map(parse::net_dev));
         let all = own.as_ref().unwrap_or(host_net);
         let wanted = |name: &String| match inside && own.is_some() {

@@ -179,7 +179,7 @@ pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
 /// The command line of QEMU does not know interfaces that were plugged in later, and still names those
 /// that were taken away: what it has open counts.
 fn plugged(look: &Look<'_>, guest: &mut Guest) {
-    let open = guest.pid.filter(|_| guest.kind == "qemu").and_then(|pid| taps(look, pid));
+    let open = guest.pid.filter(|_| guest.is_qemu()).and_then(|pid| taps(look, pid));
     // None at all: those that it has may be of another kind than is known here.
     let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };
     let there = |nic: &Nic| match &*nic.interface {
@@ -226,7 +226,7 @@ fn alone(members: &mut [Member]) {
         let Some(path) = &all[i] else { continue };
         let made = ["machine.slice", "machine/", "machine-", "qemu.slice", "kubepods", "/docker/", "/lxc/"];
         let unique = all.iter().enumerate().all(|(j, other)| i == j || other.as_ref() != Some(path));
-        member.alone = unique && (member.container() || made.iter().any(|m| path.contains(m)));
+        member.alone = unique && (member.guest.shares_kernel() || made.iter().any(|m| path.contains(m)));
     }
 }
 

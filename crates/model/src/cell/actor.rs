@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Nic, Side, Subject};
+use super::{Attachment, Kind, Nic, Side, Subject};
 
 /// The peer of a path that is what the actor is: to a guest another guest, else another namespace.
 pub const NEIGHBOUR: &str = "neighbour";
@@ -98,13 +98,12 @@ impl Actor {
         is_guest.then(|| Actor { side: Side { nth: self.side.nth + 1, ..self.side.clone() }, ..self.clone() })
     }
 
-    /// The same on the host itself, without what a guest sees its subject by.
+    /// The same on the host itself, held to what its side has: so that what is compared has the same.
     pub(super) fn go_native(&mut self) {
-        self.side = self.side.natively();
-        self.see_no_device();
+        self.go_to(Kind::NATIVE.name);
     }
 
-    /// The same in a guest of another kind; one that has no machine sees its subject by no device.
+    /// The same on a side of another kind; one that has no machine sees its subject by no device.
     pub(super) fn go_to(&mut self, kind: &str) {
         kind.clone_into(&mut self.side.kind);
         if self.side.shares_kernel() {

@@ -74,10 +74,8 @@ impl Like {
             cell.beside.clear();
         }
         for actor in cell.actors_mut() {
-            match self.side.as_deref() {
-                Some(super::NATIVE) => actor.go_native(),
-                Some(kind) => actor.go_to(kind),
-                None => {}
+            if let Some(kind) = &self.side {
+                actor.go_to(kind);
             }
             match &mut actor.subject {
                 Subject::Disk { target, .. } => put(target, &self.target),

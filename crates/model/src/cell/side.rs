@@ -4,21 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Arch;
-
-/// The kind of the host itself.
-pub const NATIVE: &str = "native";
-/// The kind of a container that vmio starts.
-pub const CONTAINER: &str = "container";
-
-/// The kind of another machine, which `ssh` reaches and which is measured as it is.
-pub const SSH: &str = "ssh";
-
-/// Whether a side of this kind works under a kernel that runs already, so that it has no machine to be given devices
-/// by: the host itself, a container, another machine.
-pub fn shares_kernel(kind: &str) -> bool {
-    matches!(kind, NATIVE | CONTAINER | SSH)
-}
+use super::{Arch, Kind};
 
 /// A guest, or the host itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -79,28 +65,22 @@ impl Side {
 
     /// The host itself.
     pub fn native() -> Self {
-        Self::of(NATIVE)
-    }
-
-    /// The host itself in its place, held to what it has: so that what is compared has the same.
-    #[must_use]
-    pub fn natively(&self) -> Self {
-        Self { kind: NATIVE.to_owned(), shape: self.shape.natively(), nth: self.nth }
+        Self::of(Kind::NATIVE.name)
     }
 
     /// Whether it is the host itself.
     pub fn is_native(&self) -> bool {
-        self.kind == NATIVE
+        Kind::of(&self.kind).is_host
     }
 
-    /// Whether it is another machine than this host: nothing of this host is held for it, and none of its probes see it.
+    /// Whether it is another machine than this host ([`Kind::is_afar`]).
     pub fn is_afar(&self) -> bool {
-        self.kind == SSH
+        Kind::of(&self.kind).is_afar
     }
 
     /// Whether it works under a kernel that runs already: it sees its subject by no device of its own.
     pub fn shares_kernel(&self) -> bool {
-        shares_kernel(&self.kind)
+        Kind::of(&self.kind).shares_kernel
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fact::{device, facts};
 use super::{Fact, GuestId, Place, Provenance, RateLimit, Setting, Subject};
+use crate::cell::{Kind, Vmm};
 use crate::result::Accel;
 
 /// A guest.
@@ -357,6 +358,21 @@ impl Guest {
         GuestId::new(&self.name)
     }
 
+    /// Whether QEMU runs it: it has its settings, its threads and its monitor.
+    pub fn is_qemu(&self) -> bool {
+        Kind::of(&self.kind).vmm == Vmm::Qemu
+    }
+
+    /// Whether it works under the host's kernel, so that it has no machine and no images ([`Kind::shares_kernel`]).
+    pub fn shares_kernel(&self) -> bool {
+        Kind::of(&self.kind).shares_kernel
+    }
+
+    /// Whether the host's kernel has its devices open ([`Kind::has_back_ends`]).
+    pub fn has_back_ends(&self) -> bool {
+        Kind::of(&self.kind).has_back_ends
+    }
+
     /// Whether vmio itself runs it, for a measurement.
     pub fn is_vmios_own(&self) -> bool {
         self.ids.get("owner").is_some_and(|owner| owner == "vmio")
@@ -365,7 +381,7 @@ impl Guest {
     /// What the rules look at.
     pub fn facts(&self) -> super::Facts {
         super::Facts {
-            kind: Some(self.kind.clone()).filter(|kind| !kind.is_empty()),
+            vmm: if self.kind.is_empty() { Vmm::default() } else { Kind::of(&self.kind).vmm },
             disks: self.disks.clone(),
             nics: self.nics.clone(),
             processors: self.processors.clone().into_iter().collect(),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::{Finding, Severity, findings};
+use crate::cell::Kind;
 use crate::facts::{
     DeletedFile, Details, Disk, Facts, Guest, Nic, Overridden, Place, PlacedThread, Processors, Setting, Subject,
 };
@@ -244,7 +245,7 @@ fn other_kinds_of_guests_are_told_nothing_about_qemu() {
     ];
     for kind in ["firecracker", "cloud-hypervisor", "xen", "container"] {
         for facts in all_wrong() {
-            let found = findings(&Facts { kind: Some(kind.into()), ..facts });
+            let found = findings(&Facts { vmm: Kind::of(kind).vmm, ..facts });
             assert!(!found.is_empty());
             for f in found {
                 let drive = kind == "firecracker" && f.rule == "unsafe-cache" && f.severity == Severity::Advice;

@@ -6,7 +6,7 @@ use super::change::{self, Change, Names, Takes, To};
 use super::live::seen;
 use super::support::{cite_count, disk_key};
 use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
-use crate::cell::{Aio, Attachment, Cache};
+use crate::cell::{Aio, Attachment, Cache, Vmm};
 use crate::facts::{Disk, Facts, Measured};
 
 pub(super) const RULE: Rule = Rule {
@@ -36,10 +36,10 @@ const CAUSE: &str = "QEMU drops the guest's flushes (cache=unsafe): what the gue
 
 fn live(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     let disks = facts.disks.iter().filter(|disk| disk.cache.as_deref() == Some("unsafe"));
-    match facts.kind.as_deref() {
-        None | Some("qemu") => disks.map(|disk| of_qemu(rule, disk)).collect(),
-        Some("firecracker") => disks.map(|disk| of_firecracker(rule, disk)).collect(),
-        Some(_) => Vec::new(),
+    match facts.vmm {
+        Vmm::Qemu => disks.map(|disk| of_qemu(rule, disk)).collect(),
+        Vmm::Firecracker => disks.map(|disk| of_firecracker(rule, disk)).collect(),
+        Vmm::Other => Vec::new(),
     }
 }
 
@@ -154,6 +154,7 @@ mod fixture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cell::Kind;
     use crate::facts::{CommandLineOption, Details, Fact, Source};
     use crate::testing::live_disk;
 
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn firecrackers_default_is_told_as_its_own() {
         let disk = Disk { cache: "unsafe".into(), ..live_disk(Details::default()) };
-        let facts = |kind: &str| Facts { kind: Some(kind.into()), disks: vec![disk.clone()], ..Facts::default() };
+        let facts = |kind: &str| Facts { vmm: Kind::of(kind).vmm, disks: vec![disk.clone()], ..Facts::default() };
         let found = RULE.check(&facts("firecracker"));
         assert_eq!((found.len(), found[0].severity), (1, Severity::Advice));
         assert!(found[0].change.ways()[0].1.starts_with("\"cache_type\": \"Writeback\""), "{:?}", found[0].change);

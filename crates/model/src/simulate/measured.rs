@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{Enforcement, MILLISECOND, Outcome, SECOND, Sample, Scenario, Settings, Source, Totals, Vif};
+use crate::cell::{Cell, Side};
 use crate::control::Allocator;
 use crate::figure::{Reading, scalar};
 use crate::result::{CpuUse, Sample as Taken, Watched, WorkloadResult};
@@ -23,8 +24,8 @@ const WAIT_MS: u64 = 50;
 /// A cell of such an experiment.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// The leading actor's kind of side.
-    pub side: String,
+    /// The leading actor's side.
+    pub side: Side,
     /// The guard's policy; `None` where nobody shapes.
     pub guard: Option<String>,
     /// How often it ran; what was measured is the mean of these.
@@ -66,7 +67,7 @@ impl Scenario {
 
 /// The cells of a run that are the experiment, in the order of the study.
 pub fn trials(run: &Run, study: &Study, scenario: &Scenario) -> Vec<Trial> {
-    let of = |cell: &crate::cell::Cell| {
+    let of = |cell: &Cell| {
         let taken: Vec<&Taken> = run.samples.iter().filter(|sample| sample.cell == *cell).collect();
         trial(&taken, study, scenario)
     };
@@ -101,7 +102,7 @@ fn trial(taken: &[&Taken], study: &Study, scenario: &Scenario) -> Option<Trial> 
     let drops: Option<Vec<f64>> = taken.iter().map(|sample| dropped_on_host(sample)).collect();
     let cpus = |sample: &&Taken| CpuUse::of(&sample.seen).by_role.values().sum::<f64>() / study.repeat.seconds;
     Some(Trial {
-        side: cell.lead.side.kind.clone(),
+        side: cell.lead.side.clone(),
         guard,
         rounds: rounds.len(),
         late_ratio: rounds.iter().flatten().map(|member| member.late_ratio).fold(0.0, f64::max),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disks, Matrix, NamedCell, Paths, Study};
-use crate::cell::{Attachment, Cell, Nic, Settings, Shape, Side, Subject, shares_kernel};
+use crate::cell::{Attachment, Cell, Kind, Nic, Settings, Shape, Side, Subject};
 
 /// Most cells that a study may name: in a round of that many each has less than a minute of a week.
 pub const MOST_CELLS: u64 = 10_000;
@@ -89,7 +89,7 @@ impl Matrix {
             (_, Some(paths)) => paths.count(),
             _ => 1,
         };
-        let of = |kind: &String| if shares_kernel(kind) { 1 } else { ways };
+        let of = |kind: &String| if Kind::of(kind).shares_kernel { 1 } else { ways };
         let seen_by_all = self.sides.iter().map(of).fold(0, u64::saturating_add);
         let values = product(self.settings.values().map(Vec::len));
         let shapes = self.shapes.len().max(1) as u64;
@@ -120,7 +120,7 @@ impl Matrix {
         let mut all: Vec<Side> = Vec::new();
         for kind in &self.sides {
             for shape in shapes {
-                let shape = if shares_kernel(kind) { shape.natively() } else { shape.clone() };
+                let shape = if Kind::of(kind).shares_kernel { shape.natively() } else { shape.clone() };
                 let side = Side { shape, ..Side::of(kind.clone()) };
                 // Shapes that differ in what only a machine has are one under the host's kernel.
                 if !all.contains(&side) {

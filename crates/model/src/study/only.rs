@@ -1,7 +1,7 @@
 //! Another form of a study: what of it is of some natures, and the same with other guests.
 
 use super::{Disks, Matrix, Names, Paths, Sort, Study};
-use crate::cell::{Aio, Cache, Options, Side, shares_kernel};
+use crate::cell::{Aio, Cache, Kind, Options};
 use crate::study::Nature;
 
 /// The share of a study's time in which guests boot: as often for few cells as for many.
@@ -40,10 +40,7 @@ impl Study {
     /// The study with guests of these kinds in place of its own, each against what its own are against; `None` where it is not
     /// about guests that vmio starts. Its time grows, and shrinks, with its cells; what it may write does not.
     pub fn with_guests(&self, kinds: &[&str]) -> Option<Study> {
-        let is_guest = |kind: &String| {
-            let side = Side::of(kind.as_str());
-            !side.is_native() && !side.is_afar()
-        };
+        let is_guest = |kind: &String| Kind::of(kind).is_guest();
         let mut other = self.clone();
         for matrix in &mut other.matrix {
             if !matrix.sides.iter().any(is_guest) {
@@ -51,7 +48,7 @@ impl Study {
             }
             matrix.sides.retain(|kind| !is_guest(kind));
             matrix.sides.extend(kinds.iter().map(|kind| (*kind).to_owned()));
-            if kinds.iter().all(|kind| shares_kernel(kind)) {
+            if kinds.iter().all(|kind| Kind::of(kind).shares_kernel) {
                 matrix.give_no_devices();
             }
         }

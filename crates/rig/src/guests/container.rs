@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use std::{io, net};
 
 use vmio_look::require::{Missing, Requirement, root};
-use vmio_model::cell::{CONTAINER, Shape};
+use vmio_model::cell::{Kind, Shape};
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::linux::system;
 use vmio_node::{End, Exec, Node, Process, Reader, Remote, container};
@@ -36,7 +36,7 @@ const KERNEL: (u32, u32) = (5, 12);
 
 impl GuestKind for Container {
     fn name(&self) -> &'static str {
-        CONTAINER
+        Kind::CONTAINER.name
     }
     fn about(&self) -> &'static str {
         "namespaces and a control group around the host's own programs; no image, no daemon"

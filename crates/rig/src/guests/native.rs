@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vmio_model::cell::Shape;
+use vmio_model::cell::{Kind, Shape};
 use vmio_node::{Node, Reader};
 
 use crate::limits::{self, Share};
@@ -17,7 +17,7 @@ pub struct Native;
 
 impl GuestKind for Native {
     fn name(&self) -> &'static str {
-        "native"
+        Kind::NATIVE.name
     }
     fn about(&self) -> &'static str {
         "the host itself, limited to the guest's cores and memory"

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vmio_model::cell::SSH;
+use vmio_model::cell::Kind;
 use vmio_node::Node;
 
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
@@ -15,7 +15,7 @@ pub struct Ssh;
 
 impl GuestKind for Ssh {
     fn name(&self) -> &'static str {
-        SSH
+        Kind::SSH.name
     }
     fn about(&self) -> &'static str {
         "a machine as it is, --on ssh://HOST or libvirt://DOMAIN: absolute figures"

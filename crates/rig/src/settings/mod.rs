@@ -198,7 +198,7 @@ impl From<WordError> for Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use vmio_model::cell::{Aio, Attachment, Cache, Cell, NATIVE, Nic, Side, Subject};
+    use vmio_model::cell::{Aio, Attachment, Cache, Cell, Nic, Side, Subject};
 
     use super::*;
     use crate::disks::targets;
@@ -206,8 +206,8 @@ mod tests {
     /// An actor on each sort of subject, in a guest and natively, on each target.
     fn actors() -> Vec<Actor> {
         let mut all = Vec::new();
-        for kind in [NATIVE, "qemu"] {
-            let guests = kind != NATIVE;
+        for kind in ["native", "qemu"] {
+            let guests = kind == "qemu";
             let attachment = guests.then(|| Attachment::new("virtio-blk", Cache::None, Aio::Native));
             let disk =
                 |t: &&dyn targets::Target| Subject::Disk { target: t.name().into(), attachment: attachment.clone() };

@@ -1,13 +1,13 @@
 //! `vmio tax`: how much of this host's speed a reference guest gets, and why not more.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use vmio_model::cell::Side;
+use vmio_model::cell::Kind;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
 use vmio_model::study::{Nature, Study, WordError};
 use vmio_node::Local;
 use vmio_rig::disks::targets::afar::DEVICE;
-use vmio_rig::guests::{self, GuestKind};
+use vmio_rig::guests;
 
 use crate::context::{Context, Outcome};
 use crate::report::Forms;
@@ -93,8 +93,7 @@ fn rule(id: &str) -> Result<String, WordError> {
 
 /// The kinds of guests that vmio starts.
 fn kinds() -> PossibleValuesParser {
-    let side = |kind: &&&dyn GuestKind| Side::of(kind.name());
-    let started = guests::ALL.iter().filter(|kind| !side(kind).is_native() && !side(kind).is_afar());
+    let started = guests::ALL.iter().filter(|kind| Kind::of(kind.name()).is_guest());
     started.map(|kind| PossibleValue::new(kind.name()).help(kind.about())).collect::<Vec<_>>().into()
 }
 

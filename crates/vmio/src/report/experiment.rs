@@ -148,10 +148,7 @@ impl Beside {
 
     /// Who sends and who shapes.
     pub fn title(&self) -> String {
-        let who = match self.trial.side.as_str() {
-            "native" => "containers",
-            _ => "guests",
-        };
+        let who = if self.trial.side.is_native() { "containers" } else { "guests" };
         let system = match (self.trial.settings.allocator, &self.trial.guard) {
             (Allocator::None, _) | (_, None) => "unshaped, one queue for all".to_owned(),
             (Allocator::Dba(_), _) => format!("the published allocator, every {}", time(self.trial.settings.period)),
@@ -202,7 +199,7 @@ pub fn json(report: &Report) -> Document {
             PublishedDocument { published: figure, measured, simulated }
         };
         SystemDocument {
-            side: cell.trial.side.clone(),
+            side: cell.trial.side.kind.clone(),
             guard: cell.trial.guard.clone(),
             uplink_bps: scenario.capacity,
             rounds: cell.trial.rounds,

@@ -10,7 +10,7 @@ mod unmeasured;
 
 use vmio_look::scan::scan;
 use vmio_look::{Look, require};
-use vmio_model::cell::{Aio, Attachment, Cache};
+use vmio_model::cell::{Aio, Attachment, Cache, Kind};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::kind::RunKind;
 use vmio_model::rules::{self, Finding, Mend, Rule, change};
@@ -140,7 +140,7 @@ pub fn of(
     base: &Study,
 ) -> Result<Like, Failure> {
     let name = &guest.name;
-    if guest.kind == "container" {
+    if guest.shares_kernel() {
         let what = format!("{name} is a container: it has no virtual disk whose price could be measured");
         return Err(Failure::new(Exit::Usage, what).help("`vmio tax --like` is for virtual machines"));
     }
@@ -171,7 +171,7 @@ pub fn of(
             workloads.push(workload.clone());
         }
     }
-    let matrix = |it: &SetUp| Matrix::of(&it.target, "qemu", Some(&it.attachment), &workloads);
+    let matrix = |it: &SetUp| Matrix::of(&it.target, Kind::QEMU.name, Some(&it.attachment), &workloads);
     study.matrix = std::iter::once(&found).chain(&mends).map(matrix).collect();
     study.control = None;
     study.named.clear();

@@ -106,7 +106,7 @@ fn times(name: &str, median: f64) -> Reading {
 fn result(actor: &Actor, settings: &Settings, crowd: usize, f: f64) -> WorkloadResult {
     let seen = actor.subject.seen_by();
     let share = match (&*actor.side.kind, seen.as_deref()) {
-        (NATIVE, _) => 1.0,
+        ("native", _) => 1.0,
         (_, Some(seen)) if seen.starts_with("e1000") => 0.11,
         (_, Some(_)) => 0.66,
         _ => 0.93,

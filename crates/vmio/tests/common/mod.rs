@@ -33,7 +33,7 @@ pub fn attachment(driver: &str, cache: Cache, aio: Aio, iothread: bool) -> Optio
 }
 
 pub fn cell(target: &str, attachment: Option<Attachment>, workload: &str) -> Cell {
-    Cell::on(if attachment.is_some() { "qemu" } else { NATIVE }, target, attachment, workload)
+    Cell::on(if attachment.is_some() { "qemu" } else { "native" }, target, attachment, workload)
 }
 
 pub fn environment(accel: Option<Accel>) -> Environment {

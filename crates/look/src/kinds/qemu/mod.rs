@@ -29,7 +29,7 @@ pub struct Qemu;
 
 impl GuestKind for Qemu {
     fn name(&self) -> &'static str {
-        "qemu"
+        vmio_model::cell::Kind::QEMU.name
     }
     fn about(&self) -> &'static str {
         "QEMU, whoever started it (libvirt, Proxmox, by hand)"
@@ -130,7 +130,7 @@ fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>
     }
     let guest = Guest {
         name: process.name.clone(),
-        kind: "qemu".into(),
+        kind: Qemu.name().into(),
         pid: Some(seen.pid),
         uuid: uuid(&process),
         ids: ids(&process),

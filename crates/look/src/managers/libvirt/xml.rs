@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use roxmltree::{Document, Node};
+use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subject};
 use vmio_model::result::Accel;
 use vmio_node::linux::cpu;
@@ -46,7 +47,7 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
     let mut guest = Guest {
         name: name.to_owned(),
         kind: match domain.attribute("type") {
-            Some("kvm" | "qemu" | "hvf") | None => "qemu".to_owned(),
+            Some("kvm" | "qemu" | "hvf") | None => Kind::QEMU.name.to_owned(),
             Some(other) => other.to_owned(),
         },
         uuid: text_of(domain, "uuid").map(str::to_lowercase),
@@ -56,8 +57,8 @@ pub fn guest(text: &str, from: &dyn Fn(&str) -> Provenance) -> Result<Guest, NoD
     guest.ids.insert("domain".into(), name.to_owned());
     guest.ids.extend(text_of(domain, "title").map(|title| ("title".into(), title.to_owned())));
     guest.ids.extend(openstack(domain));
-    // Xen's back ends are found by this number, which a QEMU has no use for.
-    let number = domain.attribute("id").filter(|_| guest.kind == "xen");
+    // Back ends are found by this number, which a QEMU has no use for.
+    let number = domain.attribute("id").filter(|_| guest.has_back_ends());
     guest.ids.extend(number.map(|id| ("domid".into(), id.to_owned())));
 
     let windows = guest.os.as_ref().map(|os| os == "windows");

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::parts::Bare;
-use crate::cell::{Aio, CONTAINER, Cache, Options};
+use crate::cell::{Aio, Cache, Kind, Options};
 use crate::study::{Disks, Matrix, Names, Paths, Sort};
 use crate::toml_reader::{Reader, Section};
 
@@ -17,9 +17,9 @@ impl Reader<'_> {
         let has = |key: &str| s.table.contains_key(key);
         let sides = self.entries(s, "sides", &names.guests, None);
         let bare = sides.as_ref().and_then(Bare::of);
-        // Where all is native they were never refused, and mean nothing.
-        let contained = sides.iter().flatten().any(|side| side == CONTAINER);
-        let refused = bare.filter(|_| contained);
+        // Where no guest is among them they were never refused, and mean nothing.
+        let has_guests = sides.iter().flatten().any(|side| Kind::of(side).is_guest());
+        let refused = bare.filter(|_| has_guests);
         let shape = |reader: &mut Self, item: &Spanned<DeValue<'_>>, path: &str| reader.shape(item, path, bare);
         let shapes = self.list(s, "shapes", Some(Vec::new()), shape);
         let native = bare.is_some();

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::MIN_MEMORY_MIB;
-use crate::cell::{Arch, DetectZeroes, NATIVE, Options, Shape, shares_kernel};
+use crate::cell::{Arch, DetectZeroes, Kind, Options, Shape};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section, hint};
 
@@ -18,10 +18,10 @@ impl Bare {
 
     /// Of sides of these kinds; `None` where one of them has a machine.
     pub(super) fn of<'a>(kinds: impl IntoIterator<Item = &'a String> + Clone) -> Option<Self> {
-        let all = |is: fn(&str) -> bool| kinds.clone().into_iter().all(|kind| is(kind));
-        if all(|kind| kind == NATIVE) {
+        let all = |is: fn(Kind) -> bool| kinds.clone().into_iter().all(|kind| is(Kind::of(kind)));
+        if all(|kind| kind.is_host) {
             Some(Self("says something of a guest, and this is native"))
-        } else if all(shares_kernel) {
+        } else if all(|kind| kind.shares_kernel) {
             Some(Self(
                 "says something of a guest's machine, and a container has none: it works under the host's kernel",
             ))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
-use vmio_model::cell::{Actor, Cell, Side};
+use vmio_model::cell::{Actor, Cell, Kind, Side};
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
@@ -183,7 +183,7 @@ impl Machine<'_> {
         if let Some(&known) = self.caps.get(workload) {
             return Ok(Some(known));
         }
-        let native = Cell::on("native", actor.target().unwrap_or_default(), None, workload);
+        let native = Cell::on(Kind::NATIVE.name, actor.target().unwrap_or_default(), None, workload);
         let terms = Terms { seconds: PROBE_SECONDS, most_bytes: None, caps: UNCAPPED };
         let probe = self.observe(&native, (0, 0), terms).context("the short probe for the cap failed")?;
         let work = probe.work();
@@ -207,7 +207,7 @@ impl Machine<'_> {
             }
             let mib = self.study.target_bytes() >> 20;
             (self.progress)(&format!("steady state: writing {mib} MiB over the target {target}"));
-            let cell = Cell::on("native", &target, None, PRECONDITION);
+            let cell = Cell::on(Kind::NATIVE.name, &target, None, PRECONDITION);
             let caps = self.caps_of(&cell)?;
             let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
             let terms = Terms { seconds, most_bytes: Some(u64::MAX), caps: &caps };

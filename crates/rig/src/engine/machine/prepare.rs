@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use vmio_look::backing::{Backing, write_cache};
-use vmio_model::cell::{Cell, SSH, Side};
+use vmio_model::cell::{Cell, Kind, Side};
 use vmio_model::read_at::{FILE_SERVER, LOGICAL_BLOCK_BYTES, ReadAt, WRITE_CACHE};
 use vmio_model::result::{Skipped, WorkloadTraits};
 use vmio_model::run::Run;
@@ -184,7 +184,7 @@ fn targets_of(
             _ => targets::afar::prepare(&afar.node, &afar.dir, &file, bytes),
         };
         let prepared = prepared.with_context(|| format!("cannot make the target {name} on {}", afar.address))?;
-        let (at, settings) = (ReadAt::disk(name, &Side::of(SSH), None), prepared.effective());
+        let (at, settings) = (ReadAt::disk(name, &Side::of(Kind::SSH.name), None), prepared.effective());
         parts.store.add_effective(run.id, &at, &settings)?;
         run.effective.insert(at.to_string(), settings);
         made.insert(name.to_owned(), prepared);

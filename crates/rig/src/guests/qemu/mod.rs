@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use vmio_look::require::{Missing, Requirement, readable};
-use vmio_model::cell::{Arch, Shape};
+use vmio_model::cell::{Arch, Kind, Shape};
 use vmio_model::result::Accel;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Node, Reader};
@@ -48,7 +48,7 @@ fn for_host(arch: &str) -> std::result::Result<(), Missing> {
 
 impl GuestKind for Qemu {
     fn name(&self) -> &'static str {
-        "qemu"
+        Kind::QEMU.name
     }
     fn about(&self) -> &'static str {
         "a reference guest made by vmio under QEMU (q35; KVM, else TCG)"

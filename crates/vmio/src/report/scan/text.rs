@@ -252,7 +252,7 @@ fn next(out: &mut Out, view: &View) {
 
 /// Whether a guest can be measured that is set up like it. One of vmio's own is a measurement itself.
 pub(super) fn is_to_be_like(row: &Row) -> bool {
-    row.guest.kind == "qemu" && !row.guest.is_vmios_own()
+    row.guest.is_qemu() && !row.guest.is_vmios_own()
 }
 
 /// All that is known of one guest, what to do first; `sources`: each setting on a line of its own with the
