@@ -59,7 +59,10 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 
 /// Waits until one of `fds` has an event or `limit` passed; a signal does not end the wait early
 /// but does not prolong it either.
-pub(crate) fn poll_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<usize> {
+///
+/// # Errors
+/// When the kernel cannot wait.
+pub fn poll_for(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<usize> {
     let until = limit.map(|l| Instant::now() + l);
     loop {
         let left = until.map(|u| timespec(u.saturating_duration_since(Instant::now())));

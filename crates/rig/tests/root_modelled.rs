@@ -14,16 +14,17 @@ use std::time::{Duration, Instant};
 
 use vmio_look::backing::Backing;
 use vmio_model::modelled::ModelledDisk;
-use vmio_node::{Journal, Local, Servant};
+use vmio_node::helper::Helper;
+use vmio_node::{Journal, Local};
 use vmio_rig::disks::modelled::{Modelled, server};
 use vmio_rig::disks::targets::{self, Given, State, TargetCtx};
 
 const MIB: usize = 1 << 20;
 
 /// This program as the server. libtest takes the order, which is its last argument, for the name of a test.
-fn servant() -> Servant {
+fn helper() -> Helper {
     let args = ["--ignored", "--exact", "--nocapture", "root_modelled::helper_server"];
-    Servant { program: std::env::current_exe().unwrap(), shown: "vmio-modelled", args: args.map(Into::into).to_vec() }
+    Helper { program: std::env::current_exe().unwrap(), ..Helper::new(c"vmio-modelled", &args) }
 }
 
 #[test]
@@ -37,7 +38,7 @@ fn helper_server() {
 fn make(journal: &Arc<Journal>, dir: &Path, text: &str) -> Modelled {
     let node = Local::owned(Arc::clone(journal));
     let disk = ModelledDisk::parse(text).unwrap();
-    Modelled::make((&node, journal), &disk, (disk.bytes.unwrap(), 32 << 20), dir, servant()).unwrap()
+    Modelled::make((&node, journal), &disk, (disk.bytes.unwrap(), 32 << 20), dir, helper()).unwrap()
 }
 
 /// Requests and bytes of a whole disk so far: reads, then writes (kernel document ABI/stable/sysfs-block, `stat`).

@@ -12,21 +12,23 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use vmio_node::helper::{Line, ends_within};
 use vmio_node::machine;
 use vmio_rig::disks::{places, space};
 
@@ -38,15 +40,20 @@ const VARIABLE: &str = "VMIO_FRONT";
 const UNDOING: Duration = Duration::from_secs(90);
 /// How long a process may take that has nothing left to do but to end.
 const ENDING: Duration = Duration::from_secs(3);
-/// "Signals are handled from here on".
-const HANDLES: u8 = b'h';
-/// "This is the exit code", which comes behind it.
-const CODE: u8 = b'c';
 /// Exit code of a run that was ended before it could say its own.
 const INTERRUPTED: u8 = 4;
 
+/// What the one behind tells.
+#[derive(Serialize, Deserialize)]
+enum Told {
+    /// Signals are handled from here on.
+    Handles,
+    /// This is the exit code.
+    Code(u8),
+}
+
 /// Where the one behind tells.
-static TOLD: OnceLock<File> = OnceLock::new();
+static LINE: OnceLock<Mutex<Line>> = OnceLock::new();
 
 /// Takes over what the one in front has handed down, if there is one. To be called by `main` before any thread is
 /// started.
@@ -56,35 +63,35 @@ pub fn adopt() {
     };
     // SAFETY: no other thread is there yet.
     unsafe { std::env::remove_var(VARIABLE) };
-    let pipe = std::fs::read_link(format!("/proc/self/fd/{number}"));
-    if pipe.is_ok_and(|to| to.to_string_lossy().starts_with("pipe:")) {
+    let socket = std::fs::read_link(format!("/proc/self/fd/{number}"));
+    if socket.is_ok_and(|to| to.to_string_lossy().starts_with("socket:")) {
         // SAFETY: it is open, was made for this process alone, and nothing else here has it.
-        let told = unsafe { OwnedFd::from_raw_fd(number) };
-        if rustix::io::fcntl_setfd(&told, FdFlags::CLOEXEC).is_ok() {
-            let _ = TOLD.set(told.into());
+        let end = unsafe { OwnedFd::from_raw_fd(number) };
+        if let Ok(line) = Line::own(end) {
+            let _ = LINE.set(Mutex::new(line));
         }
     }
 }
 
 /// Whether another process of this program stands in front of this one.
 pub fn stands() -> bool {
-    TOLD.get().is_some()
+    LINE.get().is_some()
 }
 
 /// Tells the one in front that signals are handled here from now on.
 pub fn handles_signals() {
-    tell(&[HANDLES]);
+    tell(&Told::Handles);
 }
 
 /// Tells the one in front with which code this process is about to end.
 pub fn ends(code: u8) {
-    tell(&[CODE, code]);
+    tell(&Told::Code(code));
 }
 
-fn tell(word: &[u8]) {
-    if let Some(mut told) = TOLD.get() {
+fn tell(told: &Told) {
+    if let Some(line) = LINE.get() {
         // Where it is gone this process is killed anyway.
-        let _ = told.write_all(word);
+        let _ = line.lock().unwrap_or_else(PoisonError::into_inner).send(told, &[], None);
     }
 }
 
@@ -119,21 +126,21 @@ fn who_answers(on: Option<&str>, device: Option<&Path>, state: &Path) -> Option<
 
 /// Starts this program once more and waits for it; its exit code.
 fn behind(who: &str) -> io::Result<u8> {
-    let (told, tell) = io::pipe()?;
-    let (signals, theirs) = UnixStream::pair()?;
+    let (line, theirs) = Line::pair()?;
+    let (signals, signalled) = UnixStream::pair()?;
     signals.set_nonblocking(true)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+        signal_hook::low_level::pipe::register(signal, signalled.try_clone()?)?;
     }
     let mut args = std::env::args_os();
     let own: OsString = args.next().unwrap_or_else(|| "vmio".into());
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(own).args(args).env(VARIABLE, tell.as_raw_fd().to_string());
-    let (number, parent) = (OwnedFd::from(tell), getpid());
+    command.arg0(own).args(args).env(VARIABLE, theirs.as_raw_fd().to_string());
+    let parent = getpid();
     // SAFETY: between fork and exec the closure makes three plain system calls on what was made before.
     unsafe {
         command.pre_exec(move || {
-            rustix::io::fcntl_setfd(&number, FdFlags::empty())?;
+            rustix::io::fcntl_setfd(&theirs, FdFlags::empty())?;
             set_parent_process_death_signal(Some(Signal::KILL))?;
             // The one in front may have gone before that.
             if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
@@ -146,7 +153,7 @@ fn behind(who: &str) -> io::Result<u8> {
         command.stderr(Stdio::piped());
     }
     let mut child = command.spawn()?;
-    // It holds the other end of the pipe.
+    // It holds the other end of the line.
     drop(command);
     let mut relays = Vec::new();
     if let Some(out) = child.stdout.take() {
@@ -155,7 +162,7 @@ fn behind(who: &str) -> io::Result<u8> {
     if let Some(err) = child.stderr.take() {
         relays.push(relay(File::from(OwnedFd::from(err)), io::stderr().as_fd().try_clone_to_owned()?.into())?);
     }
-    Front { who, child, relays, told: File::from(OwnedFd::from(told)), signals, handles: false, code: None }.wait()
+    Front { who, child, relays, line, signals, handles: false, code: None }.wait()
 }
 
 /// Whether whoever reads an output waits for its end: that must not be the end of a process that does not end.
@@ -174,7 +181,7 @@ struct Front<'a> {
     who: &'a str,
     child: Child,
     relays: Vec<JoinHandle<()>>,
-    told: File,
+    line: Line,
     signals: UnixStream,
     /// Whether the one behind undoes what it made when a signal comes.
     handles: bool,
@@ -189,7 +196,9 @@ impl Front<'_> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(self.leave());
             }
-            let [said, signal] = self.poll(left)?;
+            let mut fds = [PollFd::new(&self.line, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+            machine::poll_for(&mut fds, left)?;
+            let [said, signal] = fds.map(|fd| !fd.revents().is_empty());
             if signal {
                 let _ = self.signals.read(&mut [0; 16]);
                 // One of a terminal reached the one behind, too: those that come together are one to it.
@@ -199,10 +208,8 @@ impl Front<'_> {
                 until = Some(Instant::now() + limit);
             }
             if said {
-                let mut word = [0; 16];
-                match self.told.read(&mut word)? {
-                    0 => return self.ended(),
-                    n => self.hear(&word[..n]),
+                if self.hear().is_err() {
+                    return self.ended();
                 }
                 if self.code.is_some() {
                     until = Some(Instant::now() + ENDING);
@@ -211,24 +218,14 @@ impl Front<'_> {
         }
     }
 
-    fn poll(&self, left: Option<Duration>) -> io::Result<[bool; 2]> {
-        let mut fds = [PollFd::new(&self.told, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-        let left =
-            left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) => Ok([0, 1].map(|n: usize| !fds[n].revents().is_empty())),
-            Err(rustix::io::Errno::INTR) => Ok([false; 2]),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    fn hear(&mut self, words: &[u8]) {
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            match *word {
-                HANDLES => self.handles = true,
-                CODE => self.code = words.next().copied(),
-                _ => {}
+    /// Takes all that was said; an error once the one behind has ended.
+    fn hear(&mut self) -> io::Result<()> {
+        loop {
+            match self.line.receive(Some(Instant::now())) {
+                Ok((Told::Handles, _)) => self.handles = true,
+                Ok((Told::Code(code), _)) => self.code = Some(code),
+                Err(e) if e.kind() == io::ErrorKind::TimedOut => return Ok(()),
+                Err(e) => return Err(e),
             }
         }
     }
@@ -253,10 +250,7 @@ impl Front<'_> {
     /// It does not end: it is killed, and left to the kernel.
     fn leave(mut self) -> u8 {
         let _ = self.child.kill();
-        let gone = self.poll(Some(ENDING / 3)).is_ok_and(|[said, _]| said) && matches!(self.told.read(&mut [0]), Ok(0));
-        if gone {
-            let _ = self.child.wait();
-        } else {
+        if !ends_within(&mut self.child, ENDING / 3) {
             let pid = self.child.id();
             term::note(&format!(
                 "warning: the storage does not answer: {} holds process {pid} of vmio in the kernel. It ends when that \

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::agent::message::{NO_REQUEST, Reply, Request};
-use crate::agent::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
 use crate::agent::remote::Halves;
+use crate::helper::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
 use crate::machine::lock;
 use crate::{Error, Result};
 

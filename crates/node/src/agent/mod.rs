@@ -9,7 +9,6 @@ mod client;
 pub mod container;
 pub mod init;
 mod message;
-pub mod proto;
 pub(crate) mod remote;
 mod session;
 pub mod stream;
@@ -22,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use crate::Journal;
 use crate::agent::message::{Failure, NO_REQUEST, PIECE_BYTES, Reply, Request};
-use crate::agent::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, READY, VERSION, encode};
 use crate::agent::session::Session;
+use crate::helper::proto::{Decoder, Frame, HEADER_BYTES, Hello, Item, Kind, MAX_PAYLOAD, READY, VERSION, encode};
 use crate::machine::lock;
 
 /// An agent and what it may do.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::agent::client::{ANSWER_LIMIT, Call, Client};
 use crate::agent::message::{PIECE_BYTES, Reply, Request, decode_samples};
-use crate::agent::proto::{Frame, Kind};
+use crate::helper::proto::{Frame, Kind};
 use crate::local::child::Stream;
 use crate::local::{KEEP_BYTES, Kept};
 use crate::machine::DEATH_LIMIT;

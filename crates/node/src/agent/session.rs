@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::agent::Outlet;
 use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples, not_spare};
-use crate::agent::proto::Kind;
+use crate::helper::proto::Kind;
 use crate::journal::held::by_descriptor;
 use crate::local::KEEP_BYTES;
 use crate::local::child::{Handle, Sink, Stream};

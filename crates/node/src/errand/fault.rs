@@ -1,38 +1,30 @@
-//! Errors of the system, as they cross a pipe.
+//! Errors of the system, as they cross a line.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use serde::{Deserialize, Serialize};
 
-/// An error of the system, as it crosses a pipe.
+/// The kinds that callers tell apart and that no number of the system stands for.
+const KINDS: [ErrorKind; 5] = [
+    ErrorKind::InvalidInput,
+    ErrorKind::FileTooLarge,
+    ErrorKind::PermissionDenied,
+    ErrorKind::NotFound,
+    ErrorKind::TimedOut,
+];
+
+/// An error of the system, as it crosses a line.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Fault {
     os: Option<i32>,
-    kind: Kind,
+    /// Of [`KINDS`].
+    kind: Option<usize>,
     said: String,
-}
-
-/// The kinds that callers tell apart and that no number of the system stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Kind {
-    InvalidInput,
-    FileTooLarge,
-    PermissionDenied,
-    NotFound,
-    TimedOut,
-    Other,
 }
 
 impl From<&io::Error> for Fault {
     fn from(e: &io::Error) -> Self {
-        let kind = match e.kind() {
-            io::ErrorKind::InvalidInput => Kind::InvalidInput,
-            io::ErrorKind::FileTooLarge => Kind::FileTooLarge,
-            io::ErrorKind::PermissionDenied => Kind::PermissionDenied,
-            io::ErrorKind::NotFound => Kind::NotFound,
-            io::ErrorKind::TimedOut => Kind::TimedOut,
-            _ => Kind::Other,
-        };
+        let kind = KINDS.iter().position(|kind| *kind == e.kind());
         Self { os: e.raw_os_error(), kind, said: e.to_string() }
     }
 }
@@ -42,14 +34,7 @@ impl From<Fault> for io::Error {
         if let Some(number) = fault.os {
             return io::Error::from_raw_os_error(number);
         }
-        let kind = match fault.kind {
-            Kind::InvalidInput => io::ErrorKind::InvalidInput,
-            Kind::FileTooLarge => io::ErrorKind::FileTooLarge,
-            Kind::PermissionDenied => io::ErrorKind::PermissionDenied,
-            Kind::NotFound => io::ErrorKind::NotFound,
-            Kind::TimedOut => io::ErrorKind::TimedOut,
-            Kind::Other => io::ErrorKind::Other,
-        };
+        let kind = fault.kind.and_then(|n| KINDS.get(n)).copied().unwrap_or(ErrorKind::Other);
         io::Error::new(kind, fault.said)
     }
 }
@@ -60,11 +45,10 @@ mod tests {
 
     #[test]
     fn what_callers_tell_apart_comes_back() {
-        use io::ErrorKind::{FileTooLarge, InvalidInput, NotFound, PermissionDenied, TimedOut};
         let same = |e: &io::Error| io::Error::from(Fault::from(e));
         let gone = same(&io::Error::from_raw_os_error(2));
-        assert_eq!((gone.kind(), gone.raw_os_error()), (NotFound, Some(2)));
-        for kind in [InvalidInput, FileTooLarge, PermissionDenied, TimedOut, NotFound] {
+        assert_eq!((gone.kind(), gone.raw_os_error()), (ErrorKind::NotFound, Some(2)));
+        for kind in KINDS.into_iter().chain([ErrorKind::Other]) {
             let back = same(&io::Error::new(kind, "so it is"));
             assert_eq!((back.kind(), back.to_string().as_str()), (kind, "so it is"));
         }

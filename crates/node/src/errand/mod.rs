@@ -4,30 +4,23 @@
 //! A call on a file whose server does not answer (NFS that is mounted `hard`, FUSE whose server hangs, RBD of a dead
 //! cluster) sleeps in the kernel where no signal reaches it, and a process whose thread sleeps so cannot even end.
 //! So a look at a file that others control, and the removal of a file from such storage, is an **errand**: one of a
-//! closed list ([`crate::ERRANDS`]), sent by a pipe to another process of this very program. One that does not
-//! answer in time is killed and left behind; it ends when its server answers or goes. The caller gets an error of
-//! kind `TimedOut`, and goes on.
+//! closed list ([`crate::ERRANDS`]), sent to a [`helper`](crate::helper). One that does not answer in time is killed
+//! and left behind; it ends when its server answers or goes. The caller gets an error of kind `TimedOut`, and goes on.
 //!
-//! - The other process is this program, started once more by `/proc/self/exe` with a first argument of its own. Its
-//!   `main` must call [`serve`] first, which also says that errands may be sent; a program that does not (a test, a
+//! - `main` must call [`serve`] first, which also says that errands may be sent; a program that does not (a test, a
 //!   bench, the agent) does the same on a thread that it gives up.
 //! - One that has answered is kept for the next errand, so that an errand costs a message and no start.
 //! - It says when it is up, and its time begins then: a start is this program's own, and on a host in trouble, or an
 //!   emulated one, takes longer than a healthy answer. Counted in, the start alone would be taken for silent storage, and
 //!   each errand would need another start, since what is late is killed.
-//! - It ends with its owner, by the end of the pipe. No descriptor of a file crosses it: closing one may hang, too.
+//! - No descriptor of a file crosses the line: closing one may hang, too.
 
 mod fault;
-mod wire;
 
-use std::ffi::OsString;
+use std::ffi::{CStr, OsString};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,12 +28,15 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::machine::{self, OWNER_VARIABLE, lock};
+use crate::helper::{self, Helper, Line, Running};
+use crate::machine::{self, lock};
 
 pub(crate) use fault::Fault;
 
 /// First argument of the process that runs errands.
 const WORD: &str = "errands-of-a-vmio";
+/// Its name.
+const NAME: &CStr = c"vmio-errand";
 /// Processes that are kept for the next errand.
 const MOST_IDLE: usize = 8;
 /// Processes that may wait for silent storage at once; past them nobody is sent there any more.
@@ -57,11 +53,11 @@ static SERVANT: AtomicBool = AtomicBool::new(false);
 /// Those that wait for an errand.
 static IDLE: Mutex<Vec<Runner>> = Mutex::new(Vec::new());
 /// Those that were killed and are still there.
-static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+static LEFT: Mutex<Vec<Runner>> = Mutex::new(Vec::new());
 
 /// A kind of errand.
 pub(crate) struct Errand {
-    /// Its name on the pipe.
+    /// Its name on the line.
     pub word: &'static str,
     /// Does it, in the thread that calls: what is asked as JSON, of this path. Gives the answer as JSON, and bytes
     /// beside it.
@@ -81,7 +77,7 @@ struct Sent {
 /// Where this process was started to run errands: does so until its owner ends, and ends. Else notes that errands
 /// may be sent, and returns. To be called by `main` before anything else.
 pub fn serve() {
-    if std::env::args_os().nth(1).is_some_and(|word| word == WORD) {
+    if helper::own_args(NAME, WORD).is_some() {
         run_errands();
     }
     KNOWN.store(true, Ordering::Relaxed);
@@ -91,7 +87,7 @@ pub fn serve() {
 pub fn end() {
     KNOWN.store(false, Ordering::Relaxed);
     let idle = std::mem::take(&mut *lock(&IDLE));
-    idle.into_iter().for_each(Runner::end);
+    drop(idle);
 }
 
 /// Whether errands are run by other processes; else by threads of this one.
@@ -130,31 +126,27 @@ fn silent(limit: Duration) -> io::Error {
 }
 
 fn sent(sent: Sent, path: &Path, limit: Duration) -> Done {
-    // One that was kept may have been ended by somebody meanwhile.
-    let kept = lock(&IDLE).pop();
-    if let Some(mut kept) = kept {
-        match kept.run(&sent, path, limit) {
-            Ok(done) => return kept.back(done),
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => return kept.left(limit),
-            Err(_) => kept.end(),
-        }
-    }
-    let mut fresh = Runner::start()?;
-    match fresh.run(&sent, path, limit) {
-        Ok(done) => fresh.back(done),
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => fresh.left(limit),
-        Err(e) => {
-            fresh.end();
-            Err(io::Error::new(e.kind(), format!("the process that was to do it ended: {e}")))
+    loop {
+        let kept = lock(&IDLE).pop();
+        let is_fresh = kept.is_none();
+        let mut runner = kept.map_or_else(Runner::start, Ok)?;
+        match runner.run(&sent, path, limit) {
+            Ok(done) => return runner.back(done),
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+                runner.leave();
+                return Err(silent(limit));
+            }
+            Err(e) if is_fresh => {
+                return Err(io::Error::new(e.kind(), format!("the process that was to do it ended: {e}")));
+            }
+            // One that was kept may have been ended by somebody meanwhile.
+            Err(_) => {}
         }
     }
 }
 
 /// A process that runs errands.
-struct Runner {
-    child: Child,
-    line: UnixStream,
-}
+struct Runner(Running);
 
 impl Runner {
     fn start() -> io::Result<Self> {
@@ -163,23 +155,13 @@ impl Runner {
             let words = format!("{left} processes of vmio already wait for storage that does not answer");
             return Err(io::Error::new(io::ErrorKind::TimedOut, words));
         }
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("vmio-errand").arg(WORD).current_dir("/").env_remove(OWNER_VARIABLE);
-        // A group of its own: Ctrl-C is for the owner.
-        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
-        Self::begin(command, UP)
+        Self::begin(&Helper::new(NAME, &[WORD]), UP)
     }
 
     /// Starts it and waits until it is up.
-    fn begin(mut command: Command, limit: Duration) -> io::Result<Self> {
-        // Both ends close on exec; the child gets its own as standard input.
-        let (line, theirs) = UnixStream::pair()?;
-        line.set_nonblocking(true)?;
-        command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
-        let mut runner = Self { child: command.spawn()?, line };
-        // The command has its own copy of their end, which would hide that the process has ended.
-        drop(command);
-        match wire::receive::<()>(&mut runner.line, Some(Instant::now() + limit)) {
+    fn begin(helper: &Helper, limit: Duration) -> io::Result<Self> {
+        let mut runner = Self(helper.start(None, None)?);
+        match runner.0.line.receive::<()>(Some(Instant::now() + limit)) {
             Ok(_) => Ok(runner),
             Err(e) => {
                 runner.leave();
@@ -194,9 +176,9 @@ impl Runner {
     }
 
     fn run(&mut self, sent: &Sent, path: &Path, limit: Duration) -> io::Result<Done> {
-        let until = Instant::now() + limit;
-        wire::send(&mut self.line, sent, path.as_os_str().as_bytes(), Some(until))?;
-        let (answer, bytes) = wire::receive::<Result<String, Fault>>(&mut self.line, Some(until))?;
+        let until = Some(Instant::now() + limit);
+        self.0.line.send(sent, path.as_os_str().as_bytes(), until)?;
+        let (answer, bytes) = self.0.line.receive::<Result<String, Fault>>(until)?;
         Ok(answer.map(|answer| (answer, bytes)).map_err(io::Error::from))
     }
 
@@ -205,35 +187,15 @@ impl Runner {
         let mut idle = lock(&IDLE);
         if idle.len() < MOST_IDLE && are_sent() {
             idle.push(self);
-        } else {
-            drop(idle);
-            self.end();
         }
         done
     }
 
-    /// Ends one that waits for an errand, or has ended.
-    fn end(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Without an answer: it is killed, and looked after later.
-    fn left(self, limit: Duration) -> Done {
-        self.leave();
-        Err(silent(limit))
-    }
-
-    /// Kills it; where it does not end at once it is looked after later.
+    /// Without an answer: kills it; where it does not end at once it is looked after later.
     fn leave(mut self) {
-        let _ = self.child.kill();
-        let until = Instant::now() + DEATH;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() >= until {
-                lock(&LEFT).push(self.child);
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let _ = self.0.child.kill();
+        if !helper::ends_within(&mut self.0.child, DEATH) {
+            lock(&LEFT).push(self);
         }
     }
 }
@@ -241,21 +203,18 @@ impl Runner {
 /// Takes notice of those that have ended; how many have not.
 fn reap() -> usize {
     let mut left = lock(&LEFT);
-    left.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    left.retain_mut(|runner| !helper::ends_within(&mut runner.0.child, Duration::ZERO));
     left.len()
 }
 
 /// The life of a process that runs errands.
 fn run_errands() -> ! {
     SERVANT.store(true, Ordering::Relaxed);
-    // As `ps` shows it; the kernel takes the name of the file, `exe`.
-    let _ = rustix::thread::set_name(c"vmio-errand");
-    let Ok(line) = io::stdin().as_fd().try_clone_to_owned() else { std::process::exit(2) };
-    let mut line = UnixStream::from(line);
-    if wire::send(&mut line, &(), &[], None).is_err() {
+    let Ok(mut line) = Line::own(io::stdin()) else { std::process::exit(2) };
+    if line.send(&(), &[], None).is_err() {
         std::process::exit(0);
     }
-    while let Ok((Sent { word, ask }, path)) = wire::receive::<Sent>(&mut line, None) {
+    while let Ok((Sent { word, ask }, path)) = line.receive(None) {
         let path = PathBuf::from(OsString::from_vec(path));
         let Some(errand) = crate::ERRANDS.iter().find(|errand| errand.word == word) else { break };
         // A thread for each: one takes another user's rights for good.
@@ -265,7 +224,7 @@ fn run_errands() -> ! {
             Ok((answer, bytes)) => (Ok(answer), bytes),
             Err(e) => (Err(Fault::from(&e)), Vec::new()),
         };
-        if wire::send(&mut line, &answer, &bytes, None).is_err() {
+        if line.send(&answer, &bytes, None).is_err() {
             break;
         }
     }
@@ -276,14 +235,19 @@ fn run_errands() -> ! {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::helper::proto::{Hello, Kind, READY, VERSION, encode};
 
     /// A process that says these messages, and then stays until its owner ends.
     fn begun(before: &str, messages: &[&str], limit: Duration) -> io::Result<Runner> {
-        let say = |said: &&str| format!("printf '\\{:o}\\0\\0\\0\\0\\0\\0\\0%s' '{said}' >&0; ", said.len());
-        let said: String = messages.iter().map(say).collect();
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("{before}{said}exec cat")]).stdout(Stdio::null());
-        Runner::begin(command, limit)
+        let mut said = Hello { version: VERSION, nonce: READY }.encode().to_vec();
+        for message in messages {
+            encode(Kind::Data, 0, message.as_bytes(), &mut said).unwrap();
+            encode(Kind::End, 0, &[], &mut said).unwrap();
+        }
+        let said: String = said.iter().map(|byte| format!("\\{byte:03o}")).collect();
+        let script = format!("{before}printf '{said}' >&0; exec cat");
+        let helper = Helper { program: "sh".into(), name: c"sh", args: vec!["-c".into(), script.into()] };
+        Runner::begin(&helper, limit)
     }
 
     #[test]
@@ -295,7 +259,6 @@ mod tests {
         assert_eq!(slow.run(&sent, Path::new("/"), limit).unwrap().unwrap(), ("7".to_owned(), Vec::new()));
         // No further answer.
         assert_eq!(slow.run(&sent, Path::new("/"), limit).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        slow.end();
     }
 
     #[test]
@@ -303,7 +266,7 @@ mod tests {
         for (before, limit, why) in
             [("exit 1; ", UP, "ended as it started"), ("", Duration::ZERO, "was not up within 0 s")]
         {
-            let refused = begun(before, &[], limit).map(Runner::end).unwrap_err();
+            let refused = begun(before, &[], limit).map(drop).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
             assert_ne!(refused.kind(), io::ErrorKind::TimedOut);
         }

@@ -24,12 +24,14 @@ pub mod warden;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::helper::{Helper, Running};
 use crate::journal::change::Change;
 use crate::journal::lines::new_head;
 pub(crate) use crate::journal::lines::{Head, Line, VERSION, write_line};
@@ -41,10 +43,7 @@ use crate::{Error, Result};
 
 mod lines;
 mod scratch;
-mod servant;
 mod undo;
-
-pub use servant::Servant;
 
 /// How long [`Journal::open`] waits for another start that is just recovering the same journal.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
@@ -163,6 +162,15 @@ impl Journal {
         let pid = warden.pid();
         lock(&self.state).warden = Some(warden);
         Ok(pid)
+    }
+
+    /// Starts a helper that bears this owner's mark; its standard input is this, and its output its line.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the owner is ending.
+    pub fn serve_by(&self, helper: &Helper, input: OwnedFd) -> Result<Running> {
+        let failed = |source| Error::File { node: "local".into(), what: "start", path: helper.program.clone(), source };
+        self.while_open(|| helper.start(Some(self.cookie()), Some(input)).map_err(failed))
     }
 
     /// Value of `VMIO_OWNER` in the processes of this owner.

@@ -2,24 +2,23 @@
 //!
 //! SIGKILL cannot be caught, and what runs on measures nothing any more but holds disks and
 //! processors. The kernel's own means (PR_SET_PDEATHSIG) hangs on the thread that started a child
-//! and does not pass on to its children. So the owner starts one more process of its own program,
-//! the warden, that waits for the end of a pipe whose other end the owner alone has. The kernel
-//! closes that end however the owner ends. A child that is just being started has it too, until it
-//! runs its program: when the pipe ends, every child bears the owner's mark.
+//! and does not pass on to its children. So the owner starts a helper ([`crate::helper`]), the
+//! warden, that waits for the end of its line, whose other end the owner alone has. A child that is just
+//! being started has that too, until it runs its program: when the line ends, every child bears the owner's mark.
 //!
 //! Files, volumes and settings are left to the next start ([`crate::journal::recover`]): they need the journal.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::ffi::CStr;
+use std::io;
 use std::time::{Duration, Instant};
 
-use crate::machine::{self, OWNER_VARIABLE};
+use crate::helper::{self, Helper, Line, Running};
+use crate::machine;
 
 /// First argument of the warden, before the owner's cookie.
 const WORD: &str = "warden-of-a-run";
-/// What the owner says when it ends in order and all is undone.
-const IN_ORDER: u8 = b'.';
+/// Its name.
+const NAME: &CStr = c"vmio-warden";
 /// How long killed processes are waited for: storage may hold them.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Time between two looks for those that do not go.
@@ -29,78 +28,39 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// The warden of a living owner. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Warden {
-    child: Child,
-    line: Option<io::PipeWriter>,
-}
+pub(crate) struct Warden(Running);
 
 impl Warden {
     /// Starts this very program once more. Its `main` must call [`serve`] first.
     pub(crate) fn start(cookie: &str) -> io::Result<Self> {
-        // Both ends close on exec; the warden gets its own as standard input.
-        let (end, line) = io::pipe()?;
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("vmio-warden").args([WORD, cookie]).current_dir("/").env_remove(OWNER_VARIABLE);
-        command.stdin(end).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: between fork and exec the closure makes one plain system call.
-        unsafe {
-            // Ctrl-C and the end of a terminal are for the owner, who ends the warden last.
-            command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
-        }
-        Ok(Self { child: command.spawn()?, line: Some(line) })
+        Ok(Self(Helper::new(NAME, &[WORD, cookie]).start(None, None)?))
     }
 
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.0.child.id()
     }
 }
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        if let Some(mut line) = self.line.take() {
-            // One that is gone hears nothing.
-            let _ = line.write_all(&[IN_ORDER]);
-        }
-        let until = Instant::now() + END_LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if matches!(self.child.try_wait(), Ok(None)) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        // That the owner ends in order, and all is undone. One that is gone hears nothing.
+        let _ = self.0.line.send(&(), &[], Some(Instant::now() + END_LIMIT));
+        helper::ends_within(&mut self.0.child, END_LIMIT);
     }
 }
 
 /// Where this process was started as a warden: waits for the owner's end, does what is to be done and
 /// ends the process. Else returns at once. To be called before anything else.
 pub fn serve() {
-    let mut args = std::env::args_os().skip(1);
-    if args.next().is_none_or(|word| word != WORD) {
-        return;
-    }
+    let Some(mut args) = helper::own_args(NAME, WORD) else { return };
     let cookie = args.next().and_then(|cookie| cookie.into_string().ok()).filter(|c| !c.is_empty());
-    let Some(cookie) = cookie else { std::process::exit(2) };
-    // As `ps` shows it; the kernel takes the name of the file, `exe`.
-    let _ = rustix::thread::set_name(c"vmio-warden");
-    if !ended_in_order(io::stdin().lock()) {
+    let (Some(cookie), Ok(mut line)) = (cookie, Line::own(io::stdin())) else { std::process::exit(2) };
+    // The owner's word, or its end.
+    if line.receive::<()>(None).is_err() {
         end_all(&cookie);
     }
     std::process::exit(0)
-}
-
-/// Waits for the owner's word or end.
-fn ended_in_order(mut line: impl Read) -> bool {
-    let mut word = [0];
-    loop {
-        match line.read(&mut word) {
-            Ok(0) => return false,
-            Ok(_) => return word == [IN_ORDER],
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return false,
-        }
-    }
 }
 
 /// Kills every process that bears the cookie, until none is left.

@@ -7,22 +7,21 @@
 //! first, requests under way fail instead of hanging, and what is left can be unmounted. What lies on the disk is not
 //! removed file by file: it goes with the disk ([`Change::OwnDisk`]).
 
-use std::ffi::OsString;
+use std::ffi::CStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::Shutdown;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vmio_look::require::{Requirement, kernel, program, root};
 use vmio_model::modelled::{Kept, ModelledDisk};
+use vmio_node::helper::{Helper, Running};
 use vmio_node::linux::system;
-use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader, Servant};
+use vmio_node::{Change, ChangeId, Exec, Journal, Node, Reader};
 
 use super::space::gib;
 use super::targets::loopdev::{self, Attached};
@@ -31,8 +30,8 @@ pub mod server;
 
 /// First argument of the server, before its order.
 const WORD: &str = "modelled-disk-of-a-run";
-/// Begins each line that the server says.
-const SAYS: &str = "vmio-modelled";
+/// Its name.
+const NAME: &CStr = c"vmio-modelled";
 /// The file that it serves for a file system.
 const DISK: &str = "disk";
 /// The file that it serves for the target `device`.
@@ -84,7 +83,7 @@ struct Order {
 }
 
 /// What a server is told later; it answers each with how well it kept the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Word {
     /// Answer as the model says from now on.
     Pace,
@@ -92,18 +91,6 @@ enum Word {
     Free,
     /// Only answer.
     Tell,
-}
-
-impl Word {
-    const ALL: [(Self, &str); 3] = [(Self::Pace, "pace"), (Self::Free, "free"), (Self::Tell, "tell")];
-
-    fn of(line: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|(_, text)| *text == line).map(|(word, _)| word)
-    }
-
-    fn text(self) -> &'static str {
-        Self::ALL.into_iter().find(|(word, _)| *word == self).map_or("", |(_, text)| text)
-    }
 }
 
 /// The size of a disk on which targets of so many bytes are made: as asked for, else with what the file system and a
@@ -165,14 +152,11 @@ pub struct Modelled {
 
 /// The server's process, and the way to talk to it.
 #[derive(Debug)]
-struct Server {
-    child: Child,
-    says: BufReader<UnixStream>,
-}
+struct Server(Running);
 
 /// This program as a server. A program whose `main` does not know it (a test's) gives its own.
-pub fn servant() -> Servant {
-    Servant { program: "/proc/self/exe".into(), shown: SAYS, args: vec![WORD.into()] }
+pub fn helper() -> Helper {
+    Helper::new(NAME, &[WORD])
 }
 
 impl Modelled {
@@ -186,7 +170,7 @@ impl Modelled {
         disk: &ModelledDisk,
         (bytes, whole_bytes): (u64, u64),
         above: &Path,
-        servant: Servant,
+        helper: Helper,
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(above).map_err(failed("make", above))?;
         let top =
@@ -197,7 +181,7 @@ impl Modelled {
             fs::create_dir(dir).map_err(failed("make", dir))?;
         }
         let (connection, connected) = connect(journal, &served)?;
-        let server = Server::start(journal, &Order { bytes, whole_bytes, disk: disk.clone() }, connection, servant)?;
+        let server = Server::start(journal, &Order { bytes, whole_bytes, disk: disk.clone() }, connection, helper)?;
         let file = served.join(DISK);
         let open = OpenOptions::new().read(true).write(true).open(&file).map_err(failed("open", &file))?;
         let Attached { device, change: attached, file: alone, .. } =
@@ -221,7 +205,7 @@ impl Modelled {
 
     /// The server's process.
     pub fn pid(&self) -> u32 {
-        self.server.child.id()
+        self.server.0.child.id()
     }
 
     /// How well the model was kept so far.
@@ -247,49 +231,26 @@ impl Modelled {
 }
 
 impl Server {
-    fn start(journal: &Journal, order: &Order, connection: OwnedFd, mut servant: Servant) -> anyhow::Result<Self> {
-        let (ours, its) = UnixStream::pair()?;
-        ours.set_read_timeout(Some(READY_LIMIT))?;
-        servant.args.push(OsString::from(serde_json::to_string(order)?));
-        // Both are closed here with that: the connection must end with the server alone.
-        let child = journal.serve_by(&servant, Stdio::from(connection), Stdio::from(OwnedFd::from(its)))?;
-        let mut server = Self { child, says: BufReader::new(ours) };
-        let said = server.line()?;
-        anyhow::ensure!(said.starts_with("ready"), "the server of the modelled disk: {said}");
-        server.says.get_ref().set_read_timeout(Some(ANSWER_LIMIT))?;
+    fn start(journal: &Journal, order: &Order, connection: OwnedFd, mut helper: Helper) -> anyhow::Result<Self> {
+        helper.args.push(serde_json::to_string(order)?.into());
+        // It is closed here with that: the connection must end with the server alone.
+        let mut server = Self(journal.serve_by(&helper, connection)?);
+        let ready: Result<(), String> = server.hear(READY_LIMIT)?;
+        ready.map_err(|why| anyhow::anyhow!("the server of the modelled disk: failed: {why}"))?;
         Ok(server)
     }
 
-    /// The next line that it says.
-    fn line(&mut self) -> io::Result<String> {
-        let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the server of the modelled disk has ended");
-        loop {
-            let mut line = String::new();
-            if self.says.read_line(&mut line)? == 0 {
-                return Err(gone());
-            }
-            if let Some(said) = line.trim_end().strip_prefix(SAYS) {
-                return Ok(said.trim_start().to_owned());
-            }
-        }
+    fn hear<T: DeserializeOwned>(&mut self, limit: Duration) -> io::Result<T> {
+        let gone = |e: io::Error| match e.kind() {
+            io::ErrorKind::UnexpectedEof => io::Error::new(e.kind(), "the server of the modelled disk has ended"),
+            _ => e,
+        };
+        Ok(self.0.line.receive(Some(Instant::now() + limit)).map_err(gone)?.0)
     }
 
     fn ask(&mut self, word: Word) -> io::Result<Kept> {
-        writeln!(self.says.get_mut(), "{}", word.text())?;
-        Ok(serde_json::from_str(&self.line()?)?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It ends with the line.
-        let _ = self.says.get_ref().shutdown(Shutdown::Both);
-        let until = Instant::now() + ANSWER_LIMIT;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.0.line.send(&word, &[], Some(Instant::now() + ANSWER_LIMIT))?;
+        self.hear(ANSWER_LIMIT)
     }
 }
 
@@ -339,13 +300,5 @@ mod tests {
         let told = room("40MB/s,size=1GiB", GIB, 0).unwrap_err().to_string();
         assert!(told.contains("too small") && told.contains("size="), "{told}");
         assert!(room("40MB/s,size=2GiB", GIB, 0).is_ok());
-    }
-
-    #[test]
-    fn a_server_knows_every_word() {
-        for (word, text) in Word::ALL {
-            assert_eq!((Word::of(text), word.text()), (Some(word), text));
-        }
-        assert_eq!(Word::of("stop"), None);
     }
 }

@@ -7,13 +7,12 @@
 //! is there from the start and stays (mlockall(2)): a page fault would look like a slow disk. The process serves the
 //! kernel's own writing back, so it says that it is an I/O flusher (PR_SET_IO_FLUSHER of prctl(2)).
 //!
-//! Its standard input is the FUSE connection, its output a socket to its owner, which says in words what it is to do
-//! ([`super::Word`]) and whose end is its own.
+//! Its standard input is the FUSE connection, its output the line to its owner ([`vmio_node::helper`]), which says what
+//! it is to do ([`super::Word`]).
 
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::process::exit;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -28,8 +27,9 @@ use fuser::{
 use rustix::thread::{ClockId, set_current_timer_slack};
 use rustix::time::{Timespec, clock_gettime};
 use vmio_model::modelled::{Actuator, Kept};
+use vmio_node::helper::{self, Line};
 
-use super::{DISK, Order, SAYS, WHOLE, WORD, Word};
+use super::{DISK, NAME, Order, WHOLE, WORD, Word};
 
 /// Most bytes of one request, and most requests that the kernel sends before it waits.
 const MAX_WRITE: u32 = 1 << 20;
@@ -48,31 +48,29 @@ const PRIORITY: libc::c_int = 10;
 /// Where this process was started as a server: serves until the owner ends, and ends the process. Else returns at
 /// once. To be called before anything else.
 pub fn serve() {
-    let mut args = std::env::args().skip(1);
-    if args.next().is_some_and(|word| word == WORD) {
-        exit(args.next().map_or(2, |order| serve_as(&order)));
+    if let Some(mut args) = helper::own_args(NAME, WORD) {
+        exit(args.next().map_or(2, |order| serve_as(&order.to_string_lossy())));
     }
 }
 
 /// Serves as ordered; the exit code. What goes wrong is said to the owner.
 pub fn serve_as(order: &str) -> i32 {
-    let Ok(owner) = io::stdout().as_fd().try_clone_to_owned().map(UnixStream::from) else { return 2 };
-    let Ok(mut says) = owner.try_clone() else { return 2 };
-    match serve_until_the_end(order, owner) {
+    let Ok(mut line) = Line::own(io::stdout()) else { return 2 };
+    match serve_until_the_end(order, &mut line) {
         Ok(()) => 0,
         Err(e) => {
-            let _ = writeln!(says, "{SAYS} failed: {e}");
+            let _ = line.send(&Err::<(), _>(e.to_string()), &[], None);
             1
         }
     }
 }
 
-fn serve_until_the_end(order: &str, owner: UnixStream) -> io::Result<()> {
+fn serve_until_the_end(order: &str, line: &mut Line) -> io::Result<()> {
     let Order { bytes, whole_bytes, disk } = serde_json::from_str(order)?;
-    let real_time = get_ready();
+    get_ready();
     let memory = memory(bytes)?;
     let whole_from = bytes.saturating_sub(whole_bytes);
-    let stays = stay();
+    stay();
     let state = Arc::new(Mutex::new(Pace { paced: false, kept: Kept::default() }));
     let (queue, queued) = channel();
     thread::Builder::new().name("replies".into()).spawn({
@@ -89,37 +87,34 @@ fn serve_until_the_end(order: &str, owner: UnixStream) -> io::Result<()> {
     };
     let session = Session::from_fd(served, connection, SessionACL::All, Config::default())?;
     let _serving = session.spawn()?;
-    let mut says = owner.try_clone()?;
-    writeln!(says, "{SAYS} ready real-time={real_time} memory-stays={stays}")?;
-    for line in BufReader::new(owner).lines() {
+    line.send(&Ok::<(), String>(()), &[], None)?;
+    while let Ok((word, _)) = line.receive(None) {
         let mut pace = lock(&state);
-        match Word::of(&line?) {
-            Some(Word::Pace) => *pace = Pace { paced: true, kept: Kept::default() },
-            Some(Word::Free) => pace.paced = false,
-            Some(Word::Tell) => {}
-            None => continue,
+        match word {
+            Word::Pace => *pace = Pace { paced: true, kept: Kept::default() },
+            Word::Free => pace.paced = false,
+            Word::Tell => {}
         }
-        writeln!(says, "{SAYS} {}", serde_json::to_string(&pace.kept)?)?;
+        line.send(&pace.kept, &[], None)?;
     }
     // The owner has ended: so does the connection, with this process.
     exit(0)
 }
 
-/// Priority, timers and what the kernel is told of this process; inherited by the threads started later. Whether the
-/// priority was allowed.
-fn get_ready() -> bool {
-    let _ = rustix::thread::set_name(c"vmio-modelled");
+/// Priority where it is allowed, timers and what the kernel is told of this process; inherited by the threads started
+/// later.
+fn get_ready() {
     let _ = set_current_timer_slack(std::num::NonZeroU64::new(1));
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let parameter = libc::sched_param { sched_priority: PRIORITY };
     // SAFETY: the call reads one `sched_param`, which lives until it returns.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) == 0 }
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameter) };
 }
 
-/// Keeps all memory where it is; whether that was allowed.
-fn stay() -> bool {
+/// Keeps all memory where it is, where that is allowed.
+fn stay() {
     // SAFETY: the call takes no pointer.
-    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) == 0 }
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE) };
 }
 
 /// All of the disk's memory, each page of it touched.

@@ -200,7 +200,7 @@ fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed, cells: &[Cell]) -> anyh
     let takes = |name: &str| targets::find(name).is_some_and(|target| target.takes_device());
     let whole = if cells.iter().flat_map(Cell::targets).any(takes) { parts.study.target_bytes() } else { 0 };
     let by = (&*parts.local, &*parts.journal);
-    let made = Modelled::make(by, disk, (bytes, whole), &parts.state_dir, modelled::servant())
+    let made = Modelled::make(by, disk, (bytes, whole), &parts.state_dir, modelled::helper())
         .context("cannot make the modelled disk")?;
     placed.dir = made.dir.clone();
     Ok(Some(made))

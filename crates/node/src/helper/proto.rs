@@ -1,4 +1,4 @@
-//! The wire between vmio and its agent: a hello, then frames.
+//! The wire between vmio and its agent, and between vmio and its helpers ([`super::Line`]): a hello, then frames.
 //!
 //! A hello is 18 bytes: [`MAGIC`], version (u16), a number chosen by the client that the agent
 //! repeats (u64). A frame is the length of its payload (u32, at most [`MAX_PAYLOAD`]), a kind
