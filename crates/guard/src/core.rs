@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use vmio_model::control::{Allocator, Control, InForce, Seen};
 use vmio_model::policy::Policy;
-use vmio_model::policy::compile::{Abilities, Refusal, shared_bps};
+use vmio_model::policy::compile::{Abilities, Refusal, shared};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
 
@@ -288,7 +288,7 @@ impl Running {
     fn new(pool: &DesiredPool, plane: &Abilities, allocator: Allocator) -> Running {
         let packet_bits = PACKET_BYTES * 8;
         let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
-        let (shared, members) = (shared_bps(&pool.pool, plane), pool.pool.members());
+        let (shared, members) = (shared(&pool.pool, plane), pool.pool.members());
         let control = match &pool.compiled.program.program {
             Program::Hierarchy(told) if pool.is_staged() => Control::staged(shared, members, told, packet_bits, apart),
             Program::Hierarchy(told) => Control::round(shared, members, told, packet_bits),

@@ -9,6 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use vmio_model::rate::BitRate;
+
 use crate::core::PoolStatus;
 use crate::desired::PoolKey;
 use crate::planes::Count;
@@ -32,13 +34,13 @@ enum Turn {
 /// What is known of a member's demand since it is there.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
-    /// What passed in the last window, in bit/s; `None` where that is not known yet.
-    pub rate_bps: Option<u64>,
+    /// What passed in the last window; `None` where that is not known yet.
+    pub rate_bps: Option<BitRate>,
     /// Bytes that passed, and those that came to wait; in windows in which packets were dropped those that came in at its
     /// interface, where that is counted. Else what was dropped is not among them: nobody counts its length.
     pub offered_bytes: u64,
-    /// Those of the last window, in bit/s; `None` as of the rate.
-    pub offered_bps: Option<u64>,
+    /// Those of the last window, as a rate; `None` as of what passed.
+    pub offered_bps: Option<BitRate>,
     /// Time in which it was held back.
     pub held: Duration,
     /// Time in which it wanted its minimum.
@@ -74,7 +76,7 @@ impl Known {
     }
 
     /// A window: what it counted, how long it was, its minimum, and whether its link was full.
-    fn count(&mut self, before: Count, now: Count, time: Duration, min_bps: u64, full: bool) -> Option<Turn> {
+    fn count(&mut self, before: Count, now: Count, time: Duration, min: BitRate, full: bool) -> Option<Turn> {
         let seconds = time.as_secs_f64();
         let passed = now.passed_bytes.checked_sub(before.passed_bytes);
         let dropped = now.dropped_packets.checked_sub(before.dropped_packets);
@@ -84,23 +86,23 @@ impl Known {
             return None;
         };
         let offered = now.offered_since(&before, 0).unwrap_or(passed);
-        let rate = |bytes: u64| Some((bytes as f64 * 8.0 / seconds) as u64);
+        let rate = |bytes: u64| Some(BitRate::of_bytes(bytes, seconds));
         self.offered_bytes += offered;
         (self.rate_bps, self.offered_bps) = (rate(passed), rate(offered));
         let waited = before.waiting_bytes > 0 && now.waiting_bytes > 0;
         if waited || dropped > 0 {
             self.held += time;
         }
-        let met = passed as f64 * 8.0 >= min_bps as f64 * seconds * MET;
+        let met = passed as f64 * 8.0 >= min.bits() as f64 * seconds * MET;
         // Who gets nothing may well want nothing.
-        self.flooded_now = match full && min_bps > 0 && passed > 0 && !met {
+        self.flooded_now = match full && min > BitRate::ZERO && passed > 0 && !met {
             true => self.flooded_now + time,
             false => Duration::ZERO,
         };
         if !self.flooded_now.is_zero() {
             self.flooded += time;
         }
-        let wanted = min_bps > 0 && (met || waited);
+        let wanted = min > BitRate::ZERO && (met || waited);
         let bit = |on: bool| u64::from(on);
         let (all, kept) = self.windows;
         let mask = (1 << WINDOWS) - 1;
@@ -150,10 +152,10 @@ pub struct Breach {
     pub pool: PoolKey,
     /// Whose.
     pub member: String,
-    /// Its minimum as far as all fit, in bit/s.
-    pub min_bps: u64,
-    /// What passed in the last window, in bit/s.
-    pub rate_bps: u64,
+    /// Its minimum as far as all fit.
+    pub min_bps: BitRate,
+    /// What passed in the last window.
+    pub rate_bps: BitRate,
     /// `None` where it begins; where it ends, how long it was.
     pub ended_after: Option<Duration>,
 }
@@ -163,7 +165,7 @@ pub struct Breach {
 struct Member {
     last: Count,
     known: Known,
-    min_bps: u64,
+    min: BitRate,
     /// The look at which it was there.
     look: u64,
 }
@@ -200,8 +202,8 @@ impl Demand {
                 // No name is copied for who was there before: there may be thousands.
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
-                        let (last, min_bps) = (member.count, member.min_effective_bps);
-                        Member { last, known: Known::default(), min_bps, look }
+                        let (last, min) = (member.count, member.min_effective_bps);
+                        Member { last, known: Known::default(), min, look }
                     });
                     continue;
                 };
@@ -210,14 +212,14 @@ impl Demand {
                     continue;
                 }
                 before.look = look;
-                before.min_bps = member.min_effective_bps;
+                before.min = member.min_effective_bps;
                 let last = std::mem::replace(&mut before.last, member.count);
                 if let Some(turn) = before.known.count(last, member.count, time, member.min_effective_bps, full) {
                     breaches.push(Breach {
                         pool: pool.key.clone(),
                         member: member.name.clone(),
                         min_bps: member.min_effective_bps,
-                        rate_bps: before.known.rate_bps.unwrap_or(0),
+                        rate_bps: before.known.rate_bps.unwrap_or_default(),
                         ended_after: match turn {
                             Turn::Begins => None,
                             Turn::Ends(lasted) => Some(lasted),
@@ -245,7 +247,7 @@ impl Demand {
         let Some(bytes) = pool.arrived_bytes else { return false };
         let before = self.arriving.get(&pool.key);
         let arrived = before.and_then(|before| bytes.checked_sub(before.bytes)).unwrap_or(0);
-        let full = arrived > 0 && arrived as f64 * 8.0 >= pool.capacity_bps as f64 * time.as_secs_f64() * FULL;
+        let full = arrived > 0 && arrived as f64 * 8.0 >= pool.capacity_bps.bits() as f64 * time.as_secs_f64() * FULL;
         self.arriving.insert(pool.key.clone(), Arriving { bytes, full });
         full
     }
@@ -262,14 +264,14 @@ impl Demand {
         self.arriving.values_mut().for_each(|arriving| arriving.full = false);
         let mut breaches = Vec::new();
         for (pool, members) in &mut self.pools {
-            for (name, Member { last, known, min_bps, .. }) in members {
-                let ended_after = match known.count(*last, *last, time, *min_bps, false) {
+            for (name, Member { last, known, min, .. }) in members {
+                let ended_after = match known.count(*last, *last, time, *min, false) {
                     None => continue,
                     Some(Turn::Begins) => None,
                     Some(Turn::Ends(lasted)) => Some(lasted),
                 };
                 let (pool, member) = (pool.clone(), name.clone());
-                breaches.push(Breach { pool, member, min_bps: *min_bps, rate_bps: 0, ended_after });
+                breaches.push(Breach { pool, member, min_bps: *min, rate_bps: BitRate::ZERO, ended_after });
             }
         }
         breaches
@@ -283,8 +285,8 @@ impl Demand {
 
 /// Who is gone wants nothing any more.
 fn over(pool: &PoolKey, member: &str, gone: &Known) -> Option<Breach> {
-    let ended_after = Some(gone.lasted()?);
-    Some(Breach { pool: pool.clone(), member: member.to_owned(), min_bps: 0, rate_bps: 0, ended_after })
+    let (min_bps, rate_bps, ended_after) = (BitRate::ZERO, BitRate::ZERO, Some(gone.lasted()?));
+    Some(Breach { pool: pool.clone(), member: member.to_owned(), min_bps, rate_bps, ended_after })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use vmio_model::rate::BitRate;
 use vmio_model::shown;
 
 use crate::manager::document::{MemberDocument, PoolDocument, Status};
@@ -166,8 +167,8 @@ const OF_MEMBERS: &[OfMember] = &[
 ];
 
 /// A rate in the base unit.
-fn bytes(bits: u64) -> f64 {
-    bits as f64 / 8.0
+fn bytes(rate: BitRate) -> f64 {
+    rate.bits() as f64 / 8.0
 }
 
 fn yes(is: bool) -> f64 {
@@ -176,7 +177,7 @@ fn yes(is: bool) -> f64 {
 
 /// Who has no minimum has no guarantee; of one that had it, what was counted stays.
 fn guaranteed(member: &MemberDocument, value: f64) -> Option<f64> {
-    (member.min_effective_bps > 0 || value > 0.0).then_some(value)
+    (member.min_effective_bps > BitRate::ZERO || value > 0.0).then_some(value)
 }
 
 /// All of it.

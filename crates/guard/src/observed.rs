@@ -11,6 +11,7 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::propose::{Need, Needs, from_needs, means};
 use vmio_model::policy::text::text;
 use vmio_model::policy::{Direction, Matcher, Policy};
+use vmio_model::rate::BitRate;
 use vmio_node::Local;
 use vmio_node::linux::net::Interfaces;
 
@@ -50,9 +51,9 @@ pub struct ObservedPool {
     /// The direction, seen from the guest.
     pub direction: Direction,
     /// What its members share.
-    pub shared_bps: u64,
+    pub shared_bps: BitRate,
     /// The most that they took together in a second.
-    pub peak_bps: u64,
+    pub peak_bps: BitRate,
     /// Seconds in which they took at least 95 % of it.
     pub full_seconds: u64,
     /// Seconds in which they took more than it, as traffic between guests of this host can.
@@ -69,7 +70,7 @@ pub struct ObservedMember {
     /// Its class.
     pub class: String,
     /// The most that it took in a second.
-    pub peak_bps: u64,
+    pub peak_bps: BitRate,
     /// Seconds in which it would have been held at its maximum.
     pub above_max_seconds: u64,
     /// Seconds in which it would have been held below its maximum, since others were owed the rest.
@@ -88,34 +89,34 @@ pub struct ObservedInterface {
     /// The uplink that it was taken to share; null where the policy has several and it belongs to none.
     pub uplink: Option<String>,
     /// What the guest sent: what it took at most in 95 % of the seconds.
-    pub tx_usual_bps: u64,
+    pub tx_usual_bps: BitRate,
     /// The most that it sent in a second.
-    pub tx_peak_bps: u64,
+    pub tx_peak_bps: BitRate,
     /// What it received at most in 95 % of the seconds.
-    pub rx_usual_bps: u64,
+    pub rx_usual_bps: BitRate,
     /// The most that it received in a second.
-    pub rx_peak_bps: u64,
+    pub rx_peak_bps: BitRate,
 }
 
 /// Rates of one direction of an interface, by steps that are close together.
 #[derive(Debug, Clone, Default)]
 struct Rates {
-    peak: u64,
+    peak: BitRate,
     seconds: u64,
     by_step: BTreeMap<u32, u64>,
 }
 
 impl Rates {
-    fn add(&mut self, rate: u64) {
+    fn add(&mut self, rate: BitRate) {
         self.peak = self.peak.max(rate);
         self.seconds += 1;
-        if rate > 0 {
-            *self.by_step.entry(((rate as f64).ln() / STEP.ln()).ceil() as u32).or_default() += 1;
+        if rate > BitRate::ZERO {
+            *self.by_step.entry(((rate.bits() as f64).ln() / STEP.ln()).ceil() as u32).or_default() += 1;
         }
     }
 
     /// The 95th percentile, by the nearest rank: the end of its step.
-    fn usual(&self) -> u64 {
+    fn usual(&self) -> BitRate {
         let rank = (self.seconds * 95).div_ceil(100);
         let mut seen = self.seconds - self.by_step.values().sum::<u64>();
         for (step, seconds) in &self.by_step {
@@ -124,14 +125,15 @@ impl Rates {
             }
             seen += seconds;
             if seen >= rank {
-                return (STEP.powi(i32::try_from(*step).unwrap_or(i32::MAX)) as u64).min(self.peak);
+                let end = STEP.powi(i32::try_from(*step).unwrap_or(i32::MAX));
+                return BitRate::new(end as u64).min(self.peak);
             }
         }
-        0
+        BitRate::ZERO
     }
 
     fn need(&self) -> Need {
-        Need { usual_bps: self.usual(), peak_bps: self.peak }
+        Need { usual: self.usual(), peak: self.peak }
     }
 }
 
@@ -145,8 +147,8 @@ struct Guest {
 
 #[derive(Debug, Clone, Default)]
 struct Pool {
-    shared: u64,
-    peak: u64,
+    shared: BitRate,
+    peak: BitRate,
     full: u64,
     over: u64,
     members: BTreeMap<String, ObservedMember>,
@@ -227,7 +229,7 @@ impl Observation {
             for (direction, rates) in Direction::ALL.into_iter().zip(&mut guest.rates) {
                 // One that counts anew has nothing to say of this second.
                 if let Some(bytes) = of_guest(*now, direction).checked_sub(of_guest(*before, direction)) {
-                    rates.add(rate(bytes, seconds));
+                    rates.add(BitRate::of_bytes(bytes, seconds));
                 }
             }
         }
@@ -235,12 +237,13 @@ impl Observation {
 
     fn pool(&mut self, pool: &PoolStatus, seconds: f64, policy: &Policy) {
         let Some(uplink) = policy.uplinks.get(&pool.key.uplink) else { return };
-        let rates: Vec<u64> = pool
+        let rates: Vec<BitRate> = pool
             .members
             .iter()
             .map(|m| {
                 let before = self.passed.get(&(pool.key.clone(), m.name.clone())).copied();
-                rate(before.and_then(|before| m.count.passed_bytes.checked_sub(before)).unwrap_or(0), seconds)
+                let passed = before.and_then(|before| m.count.passed_bytes.checked_sub(before));
+                BitRate::of_bytes(passed.unwrap_or(0), seconds)
             })
             .collect();
         let contract = |m: &crate::core::MemberStatus| Member {
@@ -250,9 +253,9 @@ impl Observation {
         let members: Vec<Member> = pool.members.iter().map(contract).collect();
         let demands: Vec<Demand> = rates.iter().map(|rate| Demand::Rate(*rate)).collect();
         let grants = exact(pool.root_bps, &members, &demands);
-        let (sum, shared) = (rates.iter().sum::<u64>(), pool.root_bps);
+        let (sum, shared) = (rates.iter().copied().sum::<BitRate>(), pool.root_bps);
         let seen = self.pools.entry(pool.key.clone()).or_default();
-        let full = sum >= shared / 100 * FULL;
+        let full = sum >= FULL * (shared / 100);
         (seen.shared, seen.peak) = (shared, seen.peak.max(sum));
         seen.full += u64::from(full);
         seen.over += u64::from(more(sum, shared));
@@ -260,7 +263,7 @@ impl Observation {
             let new = || ObservedMember {
                 name: status.name.clone(),
                 class: String::new(),
-                peak_bps: 0,
+                peak_bps: BitRate::ZERO,
                 above_max_seconds: 0,
                 held_seconds: 0,
                 min_used_seconds: 0,
@@ -272,8 +275,8 @@ impl Observation {
             let held = more(rate, grant.rate);
             seen.above_max_seconds += u64::from(held && more(rate, member.max));
             seen.held_seconds += u64::from(held && !more(rate, member.max));
-            seen.min_used_seconds += u64::from(member.min > 0 && !more(member.min, rate));
-            seen.short_seconds += u64::from(full && rate > 0 && more(member.min, rate));
+            seen.min_used_seconds += u64::from(member.min > BitRate::ZERO && !more(member.min, rate));
+            seen.short_seconds += u64::from(full && rate > BitRate::ZERO && more(member.min, rate));
         }
     }
 
@@ -293,10 +296,10 @@ impl Observation {
             ObservedInterface {
                 name: name.clone(),
                 uplink: guest.uplink.clone(),
-                tx_usual_bps: sent.usual_bps,
-                tx_peak_bps: sent.peak_bps,
-                rx_usual_bps: received.usual_bps,
-                rx_peak_bps: received.peak_bps,
+                tx_usual_bps: sent.usual,
+                tx_peak_bps: sent.peak,
+                rx_usual_bps: received.usual,
+                rx_peak_bps: received.peak,
             }
         };
         let needs = |guest: &Guest| {
@@ -321,13 +324,9 @@ pub fn uplink(found: &Found, policy: &Policy) -> Option<String> {
     entry.or_else(only).or_else(bridged)
 }
 
-fn rate(bytes: u64, seconds: f64) -> u64 {
-    (bytes as f64 * 8.0 / seconds) as u64
-}
-
 /// More, by what matters.
-fn more(rate: u64, than: u64) -> bool {
-    rate > than.saturating_add(than / 100 * MORE)
+fn more(rate: BitRate, than: BitRate) -> bool {
+    rate > than.saturating_add(MORE * (than / 100))
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::assign::Interface;
 
 use crate::common::bed::bed;
-use crate::common::nic;
 use crate::common::state::State;
+use crate::common::{M, nic};
 use crate::root_plane::{interfaces, policy};
 use vmio_testbed::net::apart;
 
@@ -56,7 +56,7 @@ fn a_card_without_functions_is_told_and_nobody_elses_trouble() {
         let mut core = Core::start(plane, policy(POLICY), there).unwrap();
         let status = core.status().unwrap().remove(0);
         let named = |name: &str| status.members.iter().find(|m| m.name == name).unwrap();
-        assert_eq!(named("t1").limit_bps, Some(40_000_000));
+        assert_eq!(named("t1").limit_bps, Some(40 * M));
         let card = named("u0/vf0");
         let held = card.held.as_ref().unwrap();
         assert_eq!((held.waits, card.limit_bps), (Waits::None, None), "what is not in force is not promised");

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::common::bed::{Bed, SINK, bed, plug, ready, send, send_sized};
-use crate::common::{three, tree};
+use crate::common::{M, three, tree};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant, Way};
 use vmio_guard::planes::linux::htb::classid;
 use vmio_guard::planes::linux::{Device, counters, htb, ifb};
@@ -276,12 +276,12 @@ fn segments_count_as_the_wire_carries_them() {
 #[ignore = "root"]
 fn a_framed_class_holds_what_the_wire_carries() {
     // So little that the bucket makes up for 80 ms in which no processor had time for the queue.
-    const RATE: u64 = 2_000_000;
+    let limit = 2 * M;
     apart(|| {
         let mut bed = bed(1);
         let (uplink, at) = (bed.uplink.clone(), bed.tenants[0].device.clone());
         let mut framed = Hierarchy { framing: Framing::ETHERNET, ..three() };
-        (framed.leaves[1].rate_bps, framed.leaves[1].ceil_bps, framed.leaves[1].burst_bytes) = (RATE, RATE, 20_000);
+        (framed.leaves[1].rate_bps, framed.leaves[1].ceil_bps, framed.leaves[1].burst_bytes) = (limit, limit, 20_000);
         framed.leaves[1].queue_bytes = 64 << 20;
         htb::put(&mut bed.netlink, &uplink, &tree(&framed), false).unwrap();
         ready(&mut bed, DEFAULT);
@@ -300,7 +300,7 @@ fn a_framed_class_holds_what_the_wire_carries() {
             send(bed);
             empty(bed);
             let bytes = classifier.counts(&at).unwrap().wire_bytes - before - 20_000;
-            bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / RATE as f64
+            bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / limit.bits() as f64
         };
         let mut kept = |what: &str, most: f64, send: &dyn Fn(&Bed)| {
             let seen = rate(&mut bed, send);

@@ -21,8 +21,9 @@ use vmio_guard::planes::{Count, Plane, PlaneError};
 use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::control::{Allocator, Control, InForce, Seen};
-use vmio_model::policy::compile::{Abilities, shared_bps};
+use vmio_model::policy::compile::{Abilities, shared};
 use vmio_model::policy::pool::Who;
+use vmio_model::rate::{BitRate, ByteRate};
 use vmio_testbed::net::{apart, apart_with_bpffs};
 use vmio_testbed::{poll_for, poll_until};
 
@@ -95,7 +96,7 @@ fn seen(before: &[Count], now: &[Count]) -> Vec<Seen> {
 /// What happened while three flooded: what was counted at the end of each period, how long that was, and the limits since.
 struct Run {
     counts: Vec<Vec<Count>>,
-    told: Vec<(Duration, Vec<u64>)>,
+    told: Vec<(Duration, Vec<BitRate>)>,
 }
 
 impl Run {
@@ -156,7 +157,7 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
             }
         });
         let pool = core.desired().pools[0].pool.clone();
-        let (shared, members) = (shared_bps(&pool, &Abilities::HTB), pool.members());
+        let (shared, members) = (shared(&pool, &Abilities::HTB), pool.members());
         // The loop alone, with the counters that the plane gave.
         let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
         let mut alone = Control::of_limits(shared, members, allocator, 1514 * 8).ranked_without(&apart);
@@ -164,14 +165,14 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
         for (counts, (time, caps)) in run.counts.windows(2).zip(&run.told[1..]) {
             alone.tick(&seen(&counts[0], &counts[1]), time.as_nanos() as u64 * 1000);
             assert_eq!(*caps, alone.in_force().caps);
-            assert!(caps.iter().sum::<u64>() <= shared, "{caps:?}");
+            assert!(caps.iter().copied().sum::<BitRate>() <= shared, "{caps:?}");
         }
         given(&run);
         // Somebody deletes the queues: they come back with what the loop has set.
         vmio_testbed::net::run(&["tc qdisc del dev u0 root"]);
         assert!(core.reconcile().unwrap() > 0);
         assert_eq!(core.reconcile().unwrap(), 0);
-        let limit = core.in_force(&tx()).unwrap().caps[1] / 8;
+        let limit = core.in_force(&tx()).unwrap().caps[1].bytes();
         assert_eq!(leaves(&mut bed.netlink, &uplink)[&16], (limit, limit));
         core.undo().unwrap();
         assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
@@ -179,8 +180,8 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
 }
 
 /// Minima, and what is left three to two to one.
-fn is_fair(caps: &[u64], members: &[Member]) -> bool {
-    let more: Vec<f64> = (1..4).map(|i| (caps[i] as f64 - members[i].min as f64) / 1e6).collect();
+fn is_fair(caps: &[BitRate], members: &[Member]) -> bool {
+    let more: Vec<f64> = (1..4).map(|i| (caps[i].bits() as f64 - members[i].min.bits() as f64) / 1e6).collect();
     (more[0] / more[2] - 3.0).abs() < 0.2 && (more[1] / more[2] - 2.0).abs() < 0.2
 }
 
@@ -191,14 +192,14 @@ fn given(run: &Run) {
     for i in 1..4 {
         let passed = (last[i].passed_bytes - first[i].passed_bytes) as f64 * 8.0;
         // Those of a period were set at the end of the one before.
-        let let_through = run.told[begin..].windows(2).map(|two| two[0].1[i] as f64 * two[1].0.as_secs_f64());
+        let let_through = run.told[begin..].windows(2).map(|two| two[0].1[i].bits() as f64 * two[1].0.as_secs_f64());
         let part = passed / let_through.sum::<f64>();
         assert!((0.9..1.1).contains(&part), "member {i}: {part:.3} of what its limits let through");
     }
 }
 
-/// Own rate and ceiling of each class there, in bytes a second, by number.
-fn leaves(netlink: &mut Netlink, at: &Device) -> BTreeMap<u16, (u64, u64)> {
+/// Own rate and ceiling of each class there, by number.
+fn leaves(netlink: &mut Netlink, at: &Device) -> BTreeMap<u16, (ByteRate, ByteRate)> {
     let htb::Root::Ours(ours) = htb::read(netlink, at).unwrap() else { panic!("our queue") };
     let leaves = ours.classes.iter().filter(|(_, found)| found.parent != u32::MAX);
     leaves.map(|(number, found)| (*number, (found.class.rate, found.class.ceil))).collect()

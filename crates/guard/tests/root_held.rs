@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::Holder;
-use crate::common::nic;
+use crate::common::{M, nic};
 use crate::root_plane::policy;
 use vmio_guard::core::{Core, HeldStatus};
 use vmio_guard::desired::PoolKey;
@@ -108,7 +108,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         assert!(dropped > 0 && again == 0, "{dropped} dropped");
 
         core.see(vec![there]).unwrap();
-        let bytes = send_buffer_bytes(20_000_000);
+        let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);
         assert_eq!((holder.sizes(), written(&keeper)), (vec![bytes; 2], vec![bytes]));
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
@@ -117,7 +117,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
 
         // Another limit, another size; a queue that the guest switches on begins without one.
         core.reload(policy(&POLICY.replace("20Mbit", "50Mbit"))).unwrap();
-        let wider = send_buffer_bytes(50_000_000);
+        let wider = send_buffer_bytes(50 * M);
         held(&mut core, wider);
         assert_eq!((holder.sizes(), written(&keeper)), (vec![wider; 2], vec![wider]));
         holder.tell("open");
@@ -142,7 +142,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         let mut bed = bed(0);
         let mut holder = plugged(1);
         let keeper = Keeper::memory();
-        let bytes = send_buffer_bytes(20_000_000);
+        let bytes = send_buffer_bytes(20 * M);
         let there = found(&mut bed, &[holder.child.id()]);
         let mut core = start(&keeper, POLICY, vec![there]);
         held(&mut core, bytes);
@@ -160,7 +160,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         core.leave();
         assert_eq!(holder.sizes(), [bytes]);
         let mut core = start(&keeper, &POLICY.replace("20Mbit", "50Mbit"), vec![there.clone()]);
-        let wider = send_buffer_bytes(50_000_000);
+        let wider = send_buffer_bytes(50 * M);
         held(&mut core, wider);
         assert_eq!((holder.sizes(), written(&keeper)), (vec![wider], vec![wider]));
         core.leave();
@@ -197,7 +197,7 @@ fn a_queue_that_is_switched_off_is_told_and_undone_later() {
         let keeper = Keeper::memory();
         let there = found(&mut bed, &[holder.child.id()]);
         let mut core = start(&keeper, POLICY, vec![there]);
-        let bytes = send_buffer_bytes(20_000_000);
+        let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);
         holder.tell("off 1");
         let said = core.undo().unwrap_err().to_string();

@@ -4,10 +4,11 @@
 
 use std::fs;
 
-use crate::common::{leaf, three, tree, uplink};
+use crate::common::{M, leaf, three, tree, uplink};
 use vmio_guard::planes::linux::htb::{self, Numbers, Queue, Root, Step, Tree, Undone, classid};
 use vmio_guard::planes::linux::{Device, Error, Netlink};
 use vmio_model::policy::program::{Framing, Hierarchy};
+use vmio_model::rate::ByteRate;
 use vmio_testbed::net::{apart, run, tried};
 
 fn put(netlink: &mut Netlink, device: &Device, hierarchy: &Hierarchy) -> Vec<Step> {
@@ -38,7 +39,7 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
 
         // One ceiling is one step, and the others' classes are not touched.
         let mut other = three();
-        other.leaves[2].ceil_bps = 40_000_000;
+        other.leaves[2].ceil_bps = 40 * M;
         let steps = put(&mut netlink, &device, &other);
         assert!(matches!(steps[..], [Step::SetClass { minor: 4, .. }]), "{steps:?}");
         assert_eq!(netlink.changes(), sent + 1);
@@ -53,8 +54,8 @@ fn a_hierarchy_is_in_force_as_written_and_taken_off_without_a_trace() {
         other.leaves[1].queue_bytes = 64_000;
         assert_eq!(put(&mut netlink, &device, &other), [Step::SetQueue { minor: 3, queue: Queue::Bytes(64_000) }]);
         // Where 32 bits of bytes a second are too few.
-        other.rate_bps = 100_000_000_000;
-        other.leaves[1].ceil_bps = 80_000_000_000;
+        other.rate_bps = 100_000 * M;
+        other.leaves[1].ceil_bps = 80_000 * M;
         assert_eq!(put(&mut netlink, &device, &other).len(), 2);
         other.leaves.pop();
         assert_eq!(put(&mut netlink, &device, &other), [Step::RemoveClass { minor: 4 }]);
@@ -206,7 +207,7 @@ fn what_the_kernel_refuses_says_what_where_and_why_and_leaves_nothing_half_appli
         assert!(refused.contains("help: the interface is gone"), "{refused}");
         // The kernel takes the qdisc and refuses a class.
         let mut wrong = tree(&three());
-        wrong.leaves.get_mut(&3).unwrap().class.rate = 0;
+        wrong.leaves.get_mut(&3).unwrap().class.rate = ByteRate::new(0);
         let refused = htb::put(&mut netlink, &device, &wrong, false).unwrap_err().to_string();
         assert!(
             refused.contains("cannot add class 7a00:3 rate 0 ") && refused.contains("on u0: Invalid argument"),
@@ -234,7 +235,7 @@ fn a_thousand_leaves_and_back() {
         let (mut netlink, device) = uplink();
         let before = htb::settings(&mut netlink, &device).unwrap();
         let mut many = three();
-        many.rate_bps = 10_000_000_000;
+        many.rate_bps = 10_000 * M;
         many.leaves.extend((0..997).map(|i| leaf(&format!("vm{i}"), 1, 100)));
         assert_eq!(put(&mut netlink, &device, &many).len(), 2 + 2 * 1000);
         assert_eq!(put(&mut netlink, &device, &many), []);
@@ -268,7 +269,7 @@ fn what_is_in_force_is_read_whole_while_interfaces_go() {
         let (add, remove) = (batch("add", &add), batch("remove", &remove));
         run(&[&add]);
         let (mut netlink, device) = uplink();
-        let mut many = Hierarchy { rate_bps: 1_000_000_000, ..three() };
+        let mut many = Hierarchy { rate_bps: 1000 * M, ..three() };
         many.leaves.extend((0..300).map(|i| leaf(&format!("guest{i}"), 1, 100)));
         put(&mut netlink, &device, &many);
         let wanted = htb::read(&mut netlink, &device).unwrap();

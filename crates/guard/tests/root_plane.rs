@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::common::M;
 use crate::common::bed::{Bed, SINK, bed, carried, send};
 use crate::common::flood::{Load, Look, floods, stream, under, while_full};
 use vmio_guard::core::Core;
@@ -146,7 +147,7 @@ fn a_policy_is_in_force_and_off_again() {
         // A packet that its namespace sends by itself is demand, for a period.
         poll_until("gold's 4 are off the root", || {
             core.tick(PERIOD).unwrap();
-            core.in_force(&tx()).unwrap().root == 6_000_000
+            core.in_force(&tx()).unwrap().root == 6 * M
         });
         // Somebody deletes the queue, and takes the class off a guest.
         run(&["tc qdisc del dev u0 root"]);

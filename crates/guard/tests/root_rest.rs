@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use crate::common::M;
 use crate::common::bed::{Bed, bed, ready, send};
 use crate::common::state::State;
 use crate::root_plane::{interfaces, policy, tx};
@@ -17,6 +18,7 @@ use vmio_guard::core::Core;
 use vmio_guard::planes::linux::{Linux, links};
 use vmio_guard::source::guests::Once;
 use vmio_guard::source::{Found, Source};
+use vmio_model::rate::BitRate;
 use vmio_testbed::net::{Namespace, apart, apart_with_bpffs, run};
 use vmio_testbed::poll_until;
 
@@ -97,7 +99,7 @@ fn what_somebody_changes_is_told_by_clsact() {
     told_and_put_right(false);
 }
 
-fn root(core: &mut Core<Linux>) -> u64 {
+fn root(core: &mut Core<Linux>) -> BitRate {
     thread::sleep(PERIOD);
     core.tick(PERIOD).unwrap();
     core.in_force(&tx()).unwrap().root
@@ -123,7 +125,7 @@ fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
         for _ in 0..150 {
             core.tick(PERIOD).unwrap();
         }
-        poll_until("the loop rests", || root(&mut core) == 60_000_000);
+        poll_until("the loop rests", || root(&mut core) == 60 * M);
         poll_until("nothing passes", || core.count().unwrap().is_none());
         let before = core.status().unwrap()[0].members.iter().map(|member| member.count.passed_bytes).sum::<u64>();
         // Sooner than counters are read anyway.
@@ -132,10 +134,10 @@ fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
         poll_until("nothing passes", || core.count().unwrap().is_none());
         poll_until("the reserve is given back while it is used", || {
             sends(&bed, 0);
-            root(&mut core) > 60_000_000
+            root(&mut core) > 60 * M
         });
         // What the loop itself has changed is not told as another's.
-        poll_until("the reserve is kept again", || root(&mut core) == 60_000_000);
+        poll_until("the reserve is kept again", || root(&mut core) == 60 * M);
         rests(&mut core);
         for _ in 0..20 {
             sends(&bed, 0);

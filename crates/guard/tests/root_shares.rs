@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::bed::{SINK, bed, ready};
 use crate::common::flood::{Look, floods, under, while_full};
-use crate::common::{leaf, three, tree};
+use crate::common::{M, leaf, three, tree};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant};
 use vmio_guard::planes::linux::{Netlink, counters, htb};
 use vmio_model::policy::program::{Framing, Hierarchy};
@@ -23,7 +23,7 @@ fn shared(mbit: u64) -> Hierarchy {
     leaves[1].quantum_bytes *= 3;
     // All that a sender's buffer lets it send finds room.
     leaves.iter_mut().for_each(|leaf| leaf.queue_bytes = 4 << 20);
-    Hierarchy { rate_bps: mbit * 1_000_000, leaves, ..three() }
+    Hierarchy { rate_bps: mbit * M, leaves, ..three() }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::common::bed::{Bed, bed};
 use crate::common::holder::{self, Flood, Holder};
-use crate::common::{leaf, three, tree};
+use crate::common::{M, leaf, three, tree};
 use vmio_guard::planes::linux::tap::{self, Held, Process, UNLIMITED, Undone};
 use vmio_guard::planes::linux::{Device, Netlink, counters, htb, links};
 use vmio_model::holding::send_buffer_bytes;
@@ -49,7 +49,7 @@ fn held_bed(queues: usize) -> (Bed, Holder, Device) {
         "ip link set t1 up",
         "bridge fdb replace 02:00:00:00:00:09 dev u0 master static",
     ]);
-    let limited = Hierarchy { rate_bps: MBIT * 1_000_000, leaves: vec![leaf("default", MBIT, MBIT)], ..three() };
+    let limited = Hierarchy { rate_bps: MBIT * M, leaves: vec![leaf("default", MBIT, MBIT)], ..three() };
     let uplink = bed.uplink.clone();
     htb::put(&mut bed.netlink, &uplink, &tree(&limited), false).unwrap();
     let tap = links::find(&mut bed.netlink, "t1").unwrap();
@@ -85,7 +85,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
 
         let process = tap::find(&device, &[std::process::id(), holder.child.id()]).unwrap().unwrap();
         assert_eq!(process, holder.process());
-        let bytes = send_buffer_bytes(MBIT * 1_000_000);
+        let bytes = send_buffer_bytes(MBIT * M);
         let held = tap::plan(&device, process, bytes).unwrap();
         assert_eq!((held.before_bytes, held.replaces_bytes, held.bytes), (UNLIMITED, UNLIMITED, bytes));
         assert_eq!(holder.sizes(), [UNLIMITED], "a plan changes nothing");
@@ -125,7 +125,7 @@ fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() 
         let (bed, mut holder, device) = held_bed(2);
         let (_, dropped, _) = flooded(&bed, &mut holder);
         assert!(dropped > 0);
-        let bytes = send_buffer_bytes(MBIT * 1_000_000);
+        let bytes = send_buffer_bytes(MBIT * M);
         let held = tap::plan(&device, holder.process(), bytes).unwrap();
         holder.tell("off 1");
         tap::hold(&held).unwrap();

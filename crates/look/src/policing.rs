@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 use vmio_model::facts::{RateLimit, Unread};
 use vmio_model::policy::Direction;
+use vmio_model::rate::BitRate;
 
 use crate::look::{Look, Question};
 use crate::require;
@@ -44,7 +45,7 @@ fn limits(said: &str) -> Option<BTreeMap<String, RateLimit>> {
         let limit = RateLimit {
             direction: Direction::GuestTx,
             by: "openvswitch".to_owned(),
-            rate_bps: kbit.saturating_mul(1000),
+            rate_bps: BitRate::new(kbit.saturating_mul(1000)),
             peak_bps: None,
             burst_bytes: row.get(burst)?.as_u64().filter(|kbit| *kbit > 0).map(|kbit| kbit.saturating_mul(125)),
             drops: true,
@@ -63,7 +64,7 @@ mod tests {
     fn a_table_of_ovs_vsctl() {
         let said = r#"{"data":[["tap0",100000,8000],["br0",0,0],["tap1",1,0]],"headings":["name","ingress_policing_rate","ingress_policing_burst"]}"#;
         let limits = limits(said).unwrap();
-        let all: Vec<_> = limits.iter().map(|(name, l)| (name.as_str(), l.rate_bps, l.burst_bytes)).collect();
+        let all: Vec<_> = limits.iter().map(|(name, l)| (name.as_str(), l.rate_bps.bits(), l.burst_bytes)).collect();
         assert_eq!(all, [("tap0", 100_000_000, Some(1_000_000)), ("tap1", 1000, None)]);
         for wrong in ["", "{}", r#"{"headings":["name"],"data":[]}"#, "ovs-vsctl: no database"] {
             assert_eq!(super::limits(wrong), None, "{wrong}");

@@ -11,23 +11,26 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vmio_model::allocate::dba::dba;
 use vmio_model::allocate::incremental::Pool;
 use vmio_model::allocate::{Demand, Member, exact};
+use vmio_model::rate::BitRate;
 
-const CAPACITY: u64 = 100_000_000_000;
+const CAPACITY: BitRate = BitRate::new(100_000_000_000);
 
 /// Members with all kinds of contracts, demands of which most are not met, so that a level must be found.
 fn pool(n: u64) -> (Vec<Member>, Vec<Demand>) {
     let random = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let fair = CAPACITY / n;
+    let fair = CAPACITY.bits() / n;
     let member = |i: u64| Member {
         priority: (random(i) % 8) as u8 + 1,
-        min: random(i + n) % (fair / 2),
-        max: fair / 2 + random(i + 2 * n) % (3 * fair),
+        min: BitRate::new(random(i + n) % (fair / 2)),
+        max: BitRate::new(fair / 2 + random(i + 2 * n) % (3 * fair)),
         weight: (random(i + 3 * n) % 4) as u32 + 1,
         hard: i.is_multiple_of(16),
         over_max: i.is_multiple_of(4),
     };
-    let demand =
-        |i: u64| if i.is_multiple_of(5) { Demand::Unbounded } else { Demand::Rate(random(i + 4 * n) % (2 * fair)) };
+    let demand = |i: u64| match i.is_multiple_of(5) {
+        true => Demand::Unbounded,
+        false => Demand::Rate(BitRate::new(random(i + 4 * n) % (2 * fair))),
+    };
     ((0..n).map(member).collect(), (0..n).map(demand).collect())
 }
 
@@ -50,7 +53,7 @@ fn benches(c: &mut Criterion) {
             b.iter(|| {
                 turn += 1;
                 let i = (turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % n;
-                kept.set(i as usize, Demand::Rate(turn * 7_919 % (2 * CAPACITY / n)));
+                kept.set(i as usize, Demand::Rate(BitRate::new(turn * 7_919 % (2 * CAPACITY.bits() / n))));
                 black_box(kept.grant(i as usize))
             })
         });

@@ -14,6 +14,8 @@ mod level;
 #[cfg(test)]
 mod tests;
 
+use crate::rate::BitRate;
+
 pub use exact::exact;
 
 /// One member of a pool: the contract that an interface has in one direction.
@@ -21,10 +23,10 @@ pub use exact::exact;
 pub struct Member {
     /// 1 is served first, 8 last.
     pub priority: u8,
-    /// Guaranteed, in bit/s. The *effective* minimum: all of a pool's together fit its capacity.
-    pub min: u64,
-    /// Not exceeded, in bit/s, unless `over_max`; at least `min`.
-    pub max: u64,
+    /// Guaranteed. The *effective* minimum: all of a pool's together fit its capacity.
+    pub min: BitRate,
+    /// Not exceeded, unless `over_max`; at least `min`.
+    pub max: BitRate,
     /// Its part of what is spare inside a priority, beside the others' weights; at least 1.
     pub weight: u32,
     /// An unused minimum is kept free, not lent.
@@ -35,7 +37,7 @@ pub struct Member {
 
 impl Member {
     /// A member that wants `demand` is served up to here before anything goes beyond maxima.
-    fn ceiling(&self, demand: Demand) -> u64 {
+    fn ceiling(&self, demand: Demand) -> BitRate {
         demand.up_to(self.max.max(self.min))
     }
 }
@@ -43,15 +45,15 @@ impl Member {
 /// What a member asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// So much, in bit/s.
-    Rate(u64),
+    /// So much.
+    Rate(BitRate),
     /// All that it can get: it was held back, or had a backlog.
     Unbounded,
 }
 
 impl Demand {
-    /// The smaller of the demand and `limit`, in bit/s.
-    pub fn up_to(self, limit: u64) -> u64 {
+    /// The smaller of the demand and `limit`.
+    pub fn up_to(self, limit: BitRate) -> BitRate {
         match self {
             Demand::Rate(rate) => rate.min(limit),
             Demand::Unbounded => limit,
@@ -62,22 +64,22 @@ impl Demand {
 /// What a member gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Grant {
-    /// All that it gets, in bit/s: `guaranteed + spare`.
-    pub rate: u64,
+    /// All that it gets: `guaranteed + spare`.
+    pub rate: BitRate,
     /// The part that it is owed.
-    pub guaranteed: u64,
+    pub guaranteed: BitRate,
     /// The part that others leave.
-    pub spare: u64,
+    pub spare: BitRate,
 }
 
 impl Grant {
-    fn new(guaranteed: u64, spare: u64) -> Grant {
+    fn new(guaranteed: BitRate, spare: BitRate) -> Grant {
         Grant { rate: guaranteed + spare, guaranteed, spare }
     }
 }
 
-/// The limit for a plane that knows only limits, in bit/s: the granted rate, and never less than
-/// the effective minimum, so that a member that wakes up, or a loop that died, breaks no guarantee.
-pub fn cap(member: &Member, grant: &Grant) -> u64 {
+/// The limit for a plane that knows only limits: the granted rate, and never less than the effective
+/// minimum, so that a member that wakes up, or a loop that died, breaks no guarantee.
+pub fn cap(member: &Member, grant: &Grant) -> BitRate {
     grant.rate.max(member.min)
 }

@@ -11,6 +11,7 @@ use crate::allocate::{Demand, Member, cap, exact};
 use crate::picos::rate_of;
 use crate::policy::compile::{Abilities, Form};
 use crate::policy::program::Hierarchy;
+use crate::rate::BitRate;
 
 mod stage;
 
@@ -78,20 +79,20 @@ pub struct Seen {
 /// Limits in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
-    /// What all together get of a plane that shares by itself, in bit/s.
-    pub root: u64,
-    /// What the members in a stage before the uplink get together, in bit/s; `None` where there is none.
-    pub stage: Option<u64>,
-    /// By member, in bit/s; `u64::MAX` for none.
-    pub caps: Vec<u64>,
+    /// What all together get of a plane that shares by itself.
+    pub root: BitRate,
+    /// What the members in a stage before the uplink get together; `None` where there is none.
+    pub stage: Option<BitRate>,
+    /// By member; [`BitRate::MAX`] for none.
+    pub caps: Vec<BitRate>,
 }
 
 /// The loop with what it remembers.
 #[derive(Debug, Clone)]
 pub struct Control {
     kind: Kind,
-    /// What the members share, in bit/s.
-    capacity: u64,
+    /// What the members share.
+    capacity: BitRate,
     members: Vec<Member>,
     in_force: InForce,
     stage: Option<Stage>,
@@ -113,9 +114,9 @@ enum Kind {
 impl Control {
     /// For a plane that knows only limits. `capacity` is what the members share, their minima are effective
     /// ones; packets have `packet_bits`.
-    pub fn of_limits(capacity: u64, members: Vec<Member>, allocator: Allocator, packet_bits: u64) -> Control {
+    pub fn of_limits(capacity: BitRate, members: Vec<Member>, allocator: Allocator, packet_bits: u64) -> Control {
         let (kind, caps) = match allocator {
-            Allocator::None => (Kind::None, vec![u64::MAX; members.len()]),
+            Allocator::None => (Kind::None, vec![BitRate::MAX; members.len()]),
             Allocator::Dba(measures) => {
                 let state = Loop::new(capacity, &members, measures);
                 let caps = state.rates().to_vec();
@@ -145,7 +146,7 @@ impl Control {
     ///
     /// # Panics
     /// When there are not as many leaves as members.
-    pub fn round(capacity: u64, members: Vec<Member>, program: &Hierarchy, packet_bits: u64) -> Control {
+    pub fn round(capacity: BitRate, members: Vec<Member>, program: &Hierarchy, packet_bits: u64) -> Control {
         assert_eq!(members.len(), program.leaves.len(), "one leaf a member");
         let demands = vec![Demand::Unbounded; members.len()];
         let in_force = round(capacity, &members, program, &demands);
@@ -159,7 +160,7 @@ impl Control {
     /// # Panics
     /// When there are not as many leaves, or not as many of `apart`, as members.
     pub fn staged(
-        capacity: u64,
+        capacity: BitRate,
         members: Vec<Member>,
         program: &Hierarchy,
         packet_bits: u64,
@@ -169,7 +170,7 @@ impl Control {
         let mut control = Control::round(capacity, members, program, packet_bits);
         let stage = Stage::new(apart, program);
         // Nobody else was seen to want anything; what is his own he gets at the uplink.
-        control.in_force.stage = Some(stage.rest(control.in_force.root, 0));
+        control.in_force.stage = Some(stage.rest(control.in_force.root, BitRate::ZERO));
         control.stage = Some(stage);
         control
     }
@@ -194,13 +195,13 @@ impl Control {
         match &mut self.kind {
             Kind::None => {}
             Kind::Dba(state, measures) => {
-                let measured = |(s, cap): (&Seen, &u64)| match measures {
+                let measured = |(s, cap): (&Seen, &BitRate)| match measures {
                     Measures::Offered => rate_of(s.offered, time),
                     // Held back is to have used all that it had, whatever rounding to packets says.
                     Measures::Passed if s.held_back => *cap,
                     Measures::Passed => rate_of(s.passed, time).min(*cap),
                 };
-                let measured: Vec<u64> = seen.iter().zip(&self.in_force.caps).map(measured).collect();
+                let measured: Vec<BitRate> = seen.iter().zip(&self.in_force.caps).map(measured).collect();
                 self.in_force.caps.copy_from_slice(state.step(&measured));
             }
             Kind::Exact(demands) => {
@@ -228,25 +229,25 @@ fn observed(seen: &[Seen], time: u64, packet_bits: u64) -> Vec<Demand> {
     let room = |bits: u64| bits.saturating_add(bits / 32).saturating_add(packet_bits);
     let demand = |s: &Seen| match (s.held_back, s.passed) {
         (true, _) => Demand::Unbounded,
-        (false, 0) => Demand::Rate(0),
+        (false, 0) => Demand::Rate(BitRate::ZERO),
         (false, passed) => Demand::Rate(rate_of(room(passed), time)),
     };
     seen.iter().map(demand).collect()
 }
 
-fn caps(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<u64> {
+fn caps(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<BitRate> {
     let grants = exact(capacity, members, demands);
     // An idle member without a minimum must be able to show that it wakes up: a thousandth of the
     // capacity is set aside for that, so that it does not matter how many there are.
-    let least = (capacity / 1000 / members.len().max(1) as u64).max(1);
+    let least = (capacity / 1000 / members.len().max(1) as u64).max(BitRate::ONE);
     members.iter().zip(&grants).map(|(m, g)| cap(m, g).max(least)).collect()
 }
 
 /// What a hierarchy is told beyond what it was compiled to.
-fn round(capacity: u64, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> InForce {
-    let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { 0 };
-    let reserved: u64 = members.iter().zip(demands).map(idle).fold(0, u64::saturating_add);
-    let root = program.rate_bps.saturating_sub(reserved).max(1);
+fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> InForce {
+    let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { BitRate::ZERO };
+    let reserved = members.iter().zip(demands).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
+    let root = program.rate_bps.saturating_sub(reserved).max(BitRate::ONE);
     let grants = exact(capacity, members, demands);
     let ceiling = |((leaf, member), grant): ((&crate::policy::program::Leaf, &Member), &crate::allocate::Grant)| {
         if member.over_max { leaf.ceil_bps.max(grant.rate) } else { leaf.ceil_bps }
@@ -263,7 +264,7 @@ mod tests {
     use crate::policy::pool::{Pool, Seat, Who};
     use crate::policy::program::{Framing, Program};
 
-    const M: u64 = 1_000_000;
+    const M: BitRate = BitRate::new(1_000_000);
     const PERIOD: u64 = 10 * MILLISECOND;
 
     fn contract(min: u64, max: u64) -> Member {
@@ -298,7 +299,7 @@ mod tests {
         assert_eq!(control.in_force().root, 100 * M);
         // Half of it used, with 3 % and a packet of room.
         control.tick(&[seen(20, false), seen(60, true)], PERIOD);
-        assert_eq!(control.in_force().root, 60 * M + 20 * M + 20 * M / 32 + 1_200_000);
+        assert_eq!(control.in_force().root, 60 * M + 20 * M + 20 * M / 32 + BitRate::new(1_200_000));
     }
 
     #[test]

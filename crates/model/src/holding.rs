@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::facts::{Fact, Nic};
 use crate::policy::Direction;
 use crate::policy::compile::Abilities;
+use crate::rate::BitRate;
 
 /// Where the excess waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -101,14 +102,14 @@ const LEAST_SEND_BUFFER: u64 = 20_000;
 /// Largest, in bytes.
 const MOST_SEND_BUFFER: u64 = 4 << 20;
 
-/// The send buffer for a limit in bit/s: what passes in 10 ms.
-pub fn send_buffer_bytes(limit_bps: u64) -> u32 {
-    let bytes = (limit_bps / 8 / 100).clamp(LEAST_SEND_BUFFER, MOST_SEND_BUFFER);
+/// The send buffer for a limit: what passes in 10 ms.
+pub fn send_buffer_bytes(limit: BitRate) -> u32 {
+    let bytes = (limit.bytes().bytes() / 100).clamp(LEAST_SEND_BUFFER, MOST_SEND_BUFFER);
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// How an interface is limited: `limit_bps` is its maximum there.
-pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, limit_bps: u64) -> Holding {
+/// How an interface is limited: `limit` is its maximum there.
+pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, limit: BitRate) -> Holding {
     let backend = known(&nic.backend);
     let Some(backend) = backend else {
         return Holding::new(
@@ -130,7 +131,7 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
             "what it receives waits on this host, so that senders that give way (TCP) do",
         ),
         Direction::GuestRx => Holding::new(Waits::None, None, "this plane cannot limit what guests receive"),
-        Direction::GuestTx => sends(nic, backend, way, limit_bps),
+        Direction::GuestTx => sends(nic, backend, way, limit),
     }
 }
 
@@ -148,7 +149,7 @@ pub fn of_nobody(plane: &Abilities, direction: Direction) -> Holding {
     }
 }
 
-fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
+fn sends(nic: &Nic, backend: &str, way: Way, limit: BitRate) -> Holding {
     match (backend, known(&nic.model)) {
         ("tap", Some("virtio-net")) => {
             let charged = way.keeps_charge();
@@ -165,7 +166,7 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit_bps: u64) -> Holding {
                 }
             };
             Holding {
-                send_buffer_bytes: Some(send_buffer_bytes(limit_bps)),
+                send_buffer_bytes: Some(send_buffer_bytes(limit)),
                 ..Holding::new(Waits::Held, Some(queue), reason)
             }
         }

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use crate::facts::{Place, RateLimit};
 use crate::policy::assign::{Interface, assign};
-use crate::policy::units::show_rate;
 use crate::policy::{Class, Direction, Entry, Kind, Matcher, Policy};
+use crate::rate::BitRate;
 use crate::rules::change::{Names, shell, slot_without};
 
 /// An interface that others limit.
@@ -40,9 +40,9 @@ pub struct Conflict {
     /// Its class in this direction; null where the policy has it in none.
     pub class: Option<String>,
     /// The minimum of that class, in bit/s.
-    pub min_bps: Option<u64>,
+    pub min_bps: Option<BitRate>,
     /// Its maximum, in bit/s.
-    pub max_bps: Option<u64>,
+    pub max_bps: Option<BitRate>,
     /// What both together mean, a sentence each.
     pub why: Vec<String>,
     /// The command that takes the limit off, for a shell.
@@ -57,27 +57,22 @@ pub fn conflicts(policy: &Policy, all: &[Limited]) -> Vec<Conflict> {
 fn conflict(policy: &Policy, limited: &Limited, limit: &RateLimit) -> Conflict {
     let entry = assign(policy, &limited.interface).map(|a| a.entry);
     let class = entry.and_then(|entry| Some((entry, entry.class_in(limit.direction)?)));
-    let capacity = |entry: &Entry| policy.uplinks.get(&entry.uplink).map_or(u64::MAX, |uplink| uplink.capacity);
+    let capacity = |entry: &Entry| policy.uplinks.get(&entry.uplink).map_or(BitRate::MAX, |uplink| uplink.capacity);
     let member = class.map(|(entry, name)| policy.class(name).member(capacity(entry)));
-    let (by, most) = (shown(&limit.by), limit.most_bps());
+    let (by, most) = (shown(&limit.by), limit.most());
     let mut why = Vec::new();
     match (&class, &member) {
         (Some((_, name)), Some(member)) => {
             if member.min > most {
-                why.push(format!(
-                    "class {name} guarantees {}, but {by} lets no more than {} pass",
-                    show_rate(member.min),
-                    show_rate(most)
-                ));
+                why.push(format!("class {name} guarantees {}, but {by} lets no more than {most} pass", member.min));
             }
             if member.max > most {
                 why.push(format!(
-                    "two limits in a row: {by}'s {} holds, and the class's maximum of {} is never reached",
-                    show_rate(most),
-                    show_rate(member.max)
+                    "two limits in a row: {by}'s {most} holds, and the class's maximum of {} is never reached",
+                    member.max
                 ));
             } else {
-                why.push(format!("two limits in a row: the class's maximum of {} holds", show_rate(member.max)));
+                why.push(format!("two limits in a row: the class's maximum of {} holds", member.max));
             }
         }
         _ => why.push(format!(
@@ -150,10 +145,10 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
             left.push(format!("{}: the uplink that it shares is not known", limited.interface.name));
             continue;
         };
-        let capacity = policy.uplinks.get(&uplink).map_or(u64::MAX, |uplink| uplink.capacity);
+        let capacity = policy.uplinks.get(&uplink).map_or(BitRate::MAX, |uplink| uplink.capacity);
         let mut classes = Direction::ALL.map(|way| found.and_then(|e| e.class_in(way)).map(str::to_owned));
         for (way, class) in Direction::ALL.into_iter().zip(&mut classes) {
-            let most = limited.limits.iter().filter(|l| l.direction == way).map(RateLimit::most_bps).min();
+            let most = limited.limits.iter().filter(|l| l.direction == way).map(RateLimit::most).min();
             if let Some(most) = most.filter(|most| *most < capacity) {
                 *class = Some(lowered(&mut next, class.as_deref(), most, capacity));
             }
@@ -186,7 +181,7 @@ pub fn replaced(policy: &Policy, all: &[Limited], there: &[Interface]) -> (Polic
 }
 
 /// The name of a class like that one, or like none, with a lower maximum.
-fn lowered(policy: &mut Policy, class: Option<&str>, most: u64, capacity: u64) -> String {
+fn lowered(policy: &mut Policy, class: Option<&str>, most: BitRate, capacity: BitRate) -> String {
     let old = class.map_or_else(Class::default, |name| policy.class(name).clone());
     if old.max.unwrap_or(capacity) <= most
         && let Some(name) = class
@@ -195,7 +190,7 @@ fn lowered(policy: &mut Policy, class: Option<&str>, most: u64, capacity: u64) -
     }
     let max = old.max.map_or(most, |max| max.min(most));
     let new = Class { max: Some(max), min: old.min.map(|min| min.min(max)), ..old };
-    let rate = show_rate(max).replace(' ', "").replace("/s", "");
+    let rate = max.to_string().replace(' ', "").replace("/s", "");
     let stem: String = class.unwrap_or("limit").chars().take(32).collect();
     let mut name = format!("{stem}-{rate}");
     // Another class of that name says something else.
@@ -223,13 +218,14 @@ fn own_matcher(policy: &Policy, interface: &Interface, there: &[Interface]) -> O
 fn fit(next: &mut Policy, policy: &Policy, left: &mut Vec<String>) {
     for (uplink, told) in policy.uplinks.clone() {
         for way in Direction::ALL {
-            while next.minima(&uplink, way, told.capacity).iter().map(|(_, min)| min).sum::<u64>() > told.capacity {
+            while next.minima(&uplink, way, told.capacity).iter().map(|(_, m)| *m).sum::<BitRate>() > told.capacity {
                 let new = |e: &Entry| !policy.entries.iter().any(|old| old.matcher == e.matcher);
-                let min = |e: &Entry| e.class_in(way).map_or(0, |class| next.class(class).min_on(told.capacity));
-                let last = next.entries.iter().rposition(|e| e.uplink == uplink && new(e) && min(e) > 0);
+                let min =
+                    |e: &Entry| e.class_in(way).map_or(BitRate::ZERO, |class| next.class(class).min_on(told.capacity));
+                let last = next.entries.iter().rposition(|e| e.uplink == uplink && new(e) && min(e) > BitRate::ZERO);
                 let Some(last) = last else { break };
                 let name = next.entries[last].class_in(way).unwrap_or_default().to_owned();
-                let class = Class { min: Some(0), ..next.class(&name).clone() };
+                let class = Class { min: Some(BitRate::ZERO), ..next.class(&name).clone() };
                 let bare = format!("{name}-nomin");
                 left.push(format!("{}: its minimum does not fit and is left out", next.entries[last].matcher));
                 next.classes.insert(bare.clone(), class);

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocate::Member;
 use crate::problem::Problem;
+use crate::rate::BitRate;
 
 pub use effective::effective_minima;
 pub use matcher::{Kind, Matcher, NameError, interface_name, label};
@@ -86,8 +87,8 @@ pub struct Policy {
 /// An interface of the host over which guests reach the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uplink {
-    /// Bit/s in each direction: as written, else the link speed that the kernel knows.
-    pub capacity: u64,
+    /// In each direction: as written, else the link speed that the kernel knows.
+    pub capacity: BitRate,
     /// How a frame counts on it: as written, else with preamble and gap on a port that is known to be physical.
     pub framing: Framing,
 }
@@ -97,10 +98,10 @@ pub struct Uplink {
 pub struct Class {
     /// 1 is served first, 8 last.
     pub priority: u8,
-    /// Guaranteed, in bit/s. `None` stands for the host's 2 % of the capacity.
-    pub min: Option<u64>,
-    /// Upper limit, in bit/s. `None` stands for the uplink's capacity.
-    pub max: Option<u64>,
+    /// Guaranteed. `None` stands for the host's 2 % of the capacity.
+    pub min: Option<BitRate>,
+    /// Upper limit. `None` stands for the uplink's capacity.
+    pub max: Option<BitRate>,
     /// Share of spare inside a priority; at least 1.
     pub weight: u32,
     /// An unused minimum is kept free, not lent.
@@ -115,7 +116,7 @@ impl Default for Class {
     fn default() -> Class {
         Class {
             priority: DEFAULT_PRIORITY,
-            min: Some(0),
+            min: Some(BitRate::ZERO),
             max: None,
             weight: 1,
             hard: false,
@@ -135,15 +136,15 @@ impl Class {
         }
     }
 
-    /// The minimum on an uplink of this capacity, in bit/s. The host's own 2 % give way to a lower
-    /// maximum that was written.
-    pub fn min_on(&self, capacity: u64) -> u64 {
-        self.min.unwrap_or_else(|| (capacity / HOST_PART).min(self.max.unwrap_or(u64::MAX)))
+    /// The minimum on an uplink of this capacity. The host's own 2 % give way to a lower maximum that
+    /// was written.
+    pub fn min_on(&self, capacity: BitRate) -> BitRate {
+        self.min.unwrap_or_else(|| (capacity / HOST_PART).min(self.max.unwrap_or(BitRate::MAX)))
     }
 
     /// The member that an interface of this class is on an uplink of this capacity; its minimum is
     /// the class's, see [`effective_minima`].
-    pub fn member(&self, capacity: u64) -> Member {
+    pub fn member(&self, capacity: BitRate) -> Member {
         Member {
             priority: self.priority,
             min: self.min_on(capacity),
@@ -199,8 +200,8 @@ impl Default for Guard {
 /// known here is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    /// Speeds in bit/s that the kernel knows, by interface: the capacity where none is written.
-    pub speeds: BTreeMap<String, u64>,
+    /// Speeds that the kernel knows, by interface: the capacity where none is written.
+    pub speeds: BTreeMap<String, BitRate>,
     /// Interfaces that are physical Ethernet ports: a frame takes more of them than its own bytes.
     pub physical: BTreeSet<String>,
 }
@@ -248,9 +249,9 @@ impl Policy {
         self.entries.iter().find(|e| e.matcher.matches(kind, name))
     }
 
-    /// The minima above 0 of all who are surely in a pool, in bit/s, each with who it is: the host,
-    /// `default`, and the interfaces that are named without a pattern. They fit the capacity.
-    pub fn minima(&self, uplink: &str, direction: Direction, capacity: u64) -> Vec<(String, u64)> {
+    /// The minima above 0 of all who are surely in a pool, each with who it is: the host, `default`,
+    /// and the interfaces that are named without a pattern. They fit the capacity.
+    pub fn minima(&self, uplink: &str, direction: Direction, capacity: BitRate) -> Vec<(String, BitRate)> {
         let host = self.class(HOST);
         let why = if host.min.is_some() { "class host" } else { "2 % of the capacity" };
         let mut minima = vec![
@@ -263,7 +264,7 @@ impl Policy {
                 minima.push((who, self.class(class).min_on(capacity)));
             }
         }
-        minima.retain(|(_, min)| *min > 0);
+        minima.retain(|(_, min)| *min > BitRate::ZERO);
         minima
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::iter::Sum;
-use std::ops::{Add, Mul, Sub};
+use std::ops::{Add, Div, Mul, Sub};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,16 +13,20 @@ use serde::{Deserialize, Serialize};
 /// Whole bits a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline, title = "", description = "")] // a bare number, as if it were no type of its own
 pub struct BitRate(u64);
 
 /// Whole bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
+#[schemars(inline, title = "", description = "")] // a bare number, as if it were no type of its own
 pub struct ByteRate(u64);
 
 impl BitRate {
     /// Nothing.
     pub const ZERO: BitRate = BitRate(0);
+    /// The least that is not nothing: 1 bit/s.
+    pub const ONE: BitRate = BitRate(1);
     /// No limit.
     pub const MAX: BitRate = BitRate(u64::MAX);
 
@@ -38,6 +42,10 @@ impl BitRate {
     pub const fn bytes(self) -> ByteRate {
         ByteRate(self.0 / 8)
     }
+    /// What so many bytes in so many seconds come to.
+    pub fn of_bytes(bytes: u64, seconds: f64) -> BitRate {
+        BitRate((bytes as f64 * 8.0 / seconds) as u64)
+    }
     /// A sum that may be more than a rate can be: that is the highest.
     pub fn of_sum(bits: u128) -> BitRate {
         BitRate(u64::try_from(bits).unwrap_or(u64::MAX))
@@ -51,6 +59,18 @@ impl BitRate {
     #[must_use]
     pub const fn saturating_sub(self, other: BitRate) -> BitRate {
         BitRate(self.0.saturating_sub(other.0))
+    }
+    /// The next lower whole multiple of a step; a step of 0 counts as one of 1 bit/s.
+    #[must_use]
+    pub fn rounded_down(self, step: BitRate) -> BitRate {
+        let step = step.0.max(1);
+        BitRate(self.0 / step * step)
+    }
+    /// The next higher whole multiple of a step, at most the highest rate; a step of 0 counts as one of 1 bit/s.
+    #[must_use]
+    pub fn rounded_up(self, step: BitRate) -> BitRate {
+        let step = step.0.max(1);
+        BitRate(self.0.div_ceil(step).saturating_mul(step))
     }
 }
 
@@ -87,6 +107,22 @@ impl Mul<BitRate> for u64 {
     type Output = BitRate;
     fn mul(self, rate: BitRate) -> BitRate {
         BitRate(self * rate.0)
+    }
+}
+
+/// Rounded down.
+impl Div<u64> for BitRate {
+    type Output = BitRate;
+    fn div(self, parts: u64) -> BitRate {
+        BitRate(self.0 / parts)
+    }
+}
+
+/// How often the other fits in it.
+impl Div for BitRate {
+    type Output = u64;
+    fn div(self, other: BitRate) -> u64 {
+        self.0 / other.0
     }
 }
 
@@ -127,6 +163,14 @@ mod tests {
         assert_eq!((BitRate::new(15).bytes(), ByteRate::new(2).bits()), (ByteRate::new(1), BitRate::new(16)));
         assert_eq!(ByteRate::new(u64::MAX).bits(), BitRate::MAX);
         assert_eq!(BitRate::of_sum(u128::MAX), BitRate::MAX);
+    }
+
+    #[test]
+    fn whole_multiples_of_a_step() {
+        let both = |bits, step| [BitRate::new(bits).rounded_down(step), BitRate::new(bits).rounded_up(step)];
+        assert_eq!(both(15, BitRate::new(8)).map(BitRate::bits), [8, 16]);
+        assert_eq!(both(15, BitRate::ZERO).map(BitRate::bits), [15, 15]);
+        assert_eq!(BitRate::MAX.rounded_up(BitRate::new(8)), BitRate::MAX);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod tests;
 
 use crate::allocate::Member;
 use crate::policy::compile::{Abilities, Refusal};
+use crate::rate::BitRate;
 
 pub use crate::control::Allocator;
 pub use crate::picos::{MILLISECOND, SECOND};
@@ -46,10 +47,10 @@ pub struct Vif {
 }
 
 impl Source {
-    /// What it offers at a moment by its schedule, in bit/s; 0 of one that has none.
-    pub fn offers(&self, at: u64) -> u64 {
-        let Source::OpenLoop(schedule) = self else { return 0 };
-        schedule.iter().take_while(|step| step.0 <= at).last().map_or(0, |step| step.1)
+    /// What it offers at a moment by its schedule; 0 of one that has none.
+    pub fn offers(&self, at: u64) -> BitRate {
+        let Source::OpenLoop(schedule) = self else { return BitRate::ZERO };
+        schedule.iter().take_while(|step| step.0 <= at).last().map_or(BitRate::ZERO, |step| step.1)
     }
 }
 
@@ -57,8 +58,8 @@ impl Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Sends by a schedule whatever happens: non-blocking, so a packet that finds the ring full is
-    /// never sent. (Picosecond from which, bit/s), rising; nothing before the first.
-    OpenLoop(Vec<(u64, u64)>),
+    /// never sent. (Picosecond from which, rate), rising; nothing before the first.
+    OpenLoop(Vec<(u64, BitRate)>),
     /// Like TCP in congestion avoidance (RFC 5681, section 3.1), paced: a packet more each round
     /// trip, half on a drop, at most once a round trip. Waits when the ring is full.
     Aimd {

@@ -10,8 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::common::{amamou2012, fixture, fixtures, read};
-use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, plan};
+use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, Row, plan};
 use vmio_model::policy::{Direction, Framing, HOST, Kind, Links, Policy};
+use vmio_model::rate::BitRate;
+
+const M: BitRate = BitRate::new(1_000_000);
 
 #[test]
 fn every_message_is_pinned() {
@@ -53,8 +56,8 @@ fn what_is_said_over_the_files_goes_before_them() {
     let under = |over: &str| Policy::read_under(&[("guard.toml", text)], ("guard set", over), &Links::default());
     let policy = under("[class.gold]\nmax = \"500Mbit\"\n[class.host]\nmin = \"50Mbit\"\n").unwrap().policy;
     let gold = policy.class("gold");
-    assert_eq!((gold.min, gold.max), (Some(100_000_000), Some(500_000_000)));
-    assert_eq!(policy.class("host").min, Some(50_000_000));
+    assert_eq!((gold.min, gold.max), (Some(100 * M), Some(500 * M)));
+    assert_eq!(policy.class("host").min, Some(50 * M));
     let owed = |over: &str| under(over).unwrap().policy.class("gold").group;
     let whole = owed("[class.gold]\ncpu_weight = 7\ncpu_max = \"50%\"\nmemory_max = \"1GiB\"");
     assert_eq!((whole.cpu_weight, whole.cpu_max, whole.memory_max), (Some(7), Some(50_000), Some(1 << 30)));
@@ -82,16 +85,16 @@ fn framing_is_written_or_seen() {
 #[test]
 fn the_issues_own_example() {
     let policy = good("issue.toml");
-    assert_eq!(policy.uplinks["eth0"].capacity, 1_000_000_000);
+    assert_eq!(policy.uplinks["eth0"].capacity, 1000 * M);
     let gold = policy.class("gold");
-    assert_eq!((gold.priority, gold.min, gold.max), (1, Some(300_000_000), Some(600_000_000)));
+    assert_eq!((gold.priority, gold.min, gold.max), (1, Some(300 * M), Some(600 * M)));
     assert_eq!((gold.weight, gold.hard, gold.over_max), (1, false, false));
     assert_eq!(policy.guard.period, Duration::from_millis(10));
     // The two that exist without being written: 2 % for the host.
-    let host = policy.class(HOST).member(1_000_000_000);
-    assert_eq!((host.priority, host.min, host.max), (1, 20_000_000, 1_000_000_000));
-    let default = policy.class("default").member(1_000_000_000);
-    assert_eq!((default.priority, default.min, default.max), (8, 0, 1_000_000_000));
+    let host = policy.class(HOST).member(1000 * M);
+    assert_eq!((host.priority, host.min, host.max), (1, 20 * M, 1000 * M));
+    let default = policy.class("default").member(1000 * M);
+    assert_eq!((default.priority, default.min, default.max), (8, BitRate::ZERO, 1000 * M));
 }
 
 #[test]
@@ -103,12 +106,12 @@ fn kinds_defaults_and_several_files() {
     assert_eq!(policy.find(Kind::Netns, "blue-7").unwrap().uplink, "bond0.7");
     assert!(policy.find(Kind::Netns, "blue-77").is_none() && policy.find(Kind::Name, "101").is_none());
     let host = policy.class(HOST);
-    assert_eq!((host.priority, host.min, host.weight), (1, Some(50_000_000), 3));
-    assert_eq!((policy.class("default").priority, policy.class("default").min), (7, Some(0)));
+    assert_eq!((host.priority, host.min, host.weight), (1, Some(50 * M), 3));
+    assert_eq!((policy.class("default").priority, policy.class("default").min), (7, Some(BitRate::ZERO)));
     assert!(policy.guard.allow_unenforced);
 
     let policy = good("several");
-    assert_eq!((policy.class("gold").min, policy.class("gold").max), (Some(300_000_000), Some(600_000_000)));
+    assert_eq!((policy.class("gold").min, policy.class("gold").max), (Some(300 * M), Some(600 * M)));
     assert!(policy.entries[0].place.ends_with("20-tenants.toml:4:9"), "{}", policy.entries[0].place);
 }
 
@@ -116,23 +119,20 @@ fn kinds_defaults_and_several_files() {
 fn a_capacity_may_come_from_the_link() {
     let text =
         "[uplink.eth0]\n[class.gold]\nmin = \"2Gbit\"\n[[interface]]\nmatch = { name = \"v\" }\nclass = \"gold\"\n";
-    let links = |speed: u64| Links { speeds: BTreeMap::from([("eth0".into(), speed)]), ..Links::default() };
-    let loaded = Policy::read(&[("a", text)], &links(10_000_000_000)).unwrap();
-    assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (10_000_000_000, 0));
-    let error = Policy::read(&[("a", text)], &links(1_000_000_000)).unwrap_err().to_string();
+    let links = |speed: BitRate| Links { speeds: BTreeMap::from([("eth0".into(), speed)]), ..Links::default() };
+    let loaded = Policy::read(&[("a", text)], &links(10_000 * M)).unwrap();
+    assert_eq!((loaded.policy.uplinks["eth0"].capacity, loaded.warnings.len()), (10_000 * M, 0));
+    let error = Policy::read(&[("a", text)], &links(1000 * M)).unwrap_err().to_string();
     assert!(error.contains("a:1: uplink.eth0.capacity: the minima of guest_tx add up to 2.02 Gbit/s"), "{error}");
     // What is written goes before what the kernel says.
     let written = text.replace("[uplink.eth0]", "[uplink.eth0]\ncapacity = \"3Gbit\"");
-    let loaded = Policy::read(&[("a", &written)], &links(1)).unwrap();
-    assert_eq!(loaded.policy.uplinks["eth0"].capacity, 3_000_000_000);
+    let loaded = Policy::read(&[("a", &written)], &links(BitRate::ONE)).unwrap();
+    assert_eq!(loaded.policy.uplinks["eth0"].capacity, 3000 * M);
 }
 
 /// (name, rate, guaranteed, limited by) of each row, in Mbit/s.
 fn rows(plan: &Plan) -> Vec<(&str, u64, u64, LimitedBy)> {
-    plan.interfaces
-        .iter()
-        .map(|r| (r.name.as_str(), r.rate_bps / 1_000_000, r.guaranteed_bps / 1_000_000, r.limited_by))
-        .collect()
+    plan.interfaces.iter().map(|r| (r.name.as_str(), r.rate_bps / M, r.guaranteed_bps / M, r.limited_by)).collect()
 }
 
 fn asks(texts: &[&str]) -> Vec<Ask> {
@@ -160,13 +160,13 @@ fn figure_4_by_hand() {
     );
     assert_eq!(
         (plan.pools.len(), plan.pools[1].direction, plan.pools[1].unused_bps),
-        (2, Direction::GuestRx, 1_000_000_000)
+        (2, Direction::GuestRx, 1000 * M)
     );
     assert!(
         plan.rows(&plan.pools[1]).all(|r| r.is_idle_implicit())
             && !plan.rows(&plan.pools[0]).all(|r| r.is_idle_implicit())
     );
-    assert_eq!((plan.pools[0].direction, plan.pools[0].unused_bps), (Direction::GuestTx, 100_000_000));
+    assert_eq!((plan.pools[0].direction, plan.pools[0].unused_bps), (Direction::GuestTx, 100 * M));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn the_published_loop_plans_figure_4_too() {
     let rates: Vec<u64> = rows(&plan)[1..4].iter().map(|r| r.1).collect();
     // The loop's rates are limits: MV1's minimum of 300 stays its own while it sends 200.
     assert_eq!(rates, [300, 500, 200]);
-    assert_eq!((rows(&plan)[1].3, plan.pools[0].unused_bps), (LimitedBy::Demand, 0));
+    assert_eq!((rows(&plan)[1].3, plan.pools[0].unused_bps), (LimitedBy::Demand, BitRate::ZERO));
     // A host that wants something takes part.
     let host = self::plan(&amamou2012(), &asks(&["vm:MV1=200Mbit", "host=20Mbit"]), Algorithm::Dba).unwrap();
     assert_eq!(rows(&host)[0].1, 20);
@@ -189,11 +189,12 @@ fn the_published_loop_grants_minima_to_the_first_created() {
     let all = asks(&["a1=unbounded", "a2=unbounded"]);
     let rows = |algorithm| {
         let plan = plan(&policy, &all, algorithm).unwrap();
-        plan.interfaces[1..3].iter().map(|r| (r.min_effective_bps, r.guaranteed_bps, r.rate_bps)).collect::<Vec<_>>()
+        let bits = |r: &Row| [r.min_effective_bps, r.guaranteed_bps, r.rate_bps].map(BitRate::bits);
+        plan.interfaces[1..3].iter().map(bits).collect::<Vec<_>>()
     };
-    assert_eq!(rows(Algorithm::Dba), [(600, 600, 600), (400, 400, 400)]);
+    assert_eq!(rows(Algorithm::Dba), [[600, 600, 600], [400, 400, 400]]);
     // Exact shares in proportion, with the host's 20: 1000 x 600 / 1220; the idle host lends its part.
-    assert_eq!(rows(Algorithm::Exact), [(491, 491, 500), (491, 491, 500)]);
+    assert_eq!(rows(Algorithm::Exact), [[491, 491, 500], [491, 491, 500]]);
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn the_published_loop_keeps_what_was_written_or_named_of_the_host() {
         );
         let policy = Policy::read(&[("a", &text)], &Links::default()).unwrap().policy;
         let plan = plan(&policy, &asks(demands), Algorithm::Dba).unwrap();
-        [plan.interfaces[0].rate_bps, plan.interfaces[1].rate_bps]
+        [0, 1].map(|i| plan.interfaces[i].rate_bps.bits())
     };
     let written = "[class.host]\nmin = \"100bit\"\n";
     // Neither named nor written: the loop does not know the host.
@@ -225,7 +226,7 @@ fn everything_is_wanted_unless_a_demand_says_otherwise() {
     assert!(rows(&all)[1..4].iter().zip(expected).all(|(r, e)| r.1 == e), "{:?}", rows(&all));
     assert_eq!(rows(&all)[1].3, LimitedBy::Max);
     assert_eq!(rows(&all)[2].3, LimitedBy::Capacity);
-    assert_eq!((all.interfaces[1].demand_bps, all.interfaces[0].demand_bps), (None, Some(0)));
+    assert_eq!((all.interfaces[1].demand_bps, all.interfaces[0].demand_bps), (None, Some(BitRate::ZERO)));
     // The host takes its 2 % from the lowest priority.
     let host = plan(&policy, &asks(&["host=20Mbit"]), Algorithm::Exact).unwrap();
     assert_eq!(rows(&host)[0], ("host", 20, 20, LimitedBy::Demand));
@@ -253,22 +254,22 @@ fn patterns_are_planned_by_name_and_get_effective_minima() {
     // Named in the policy first, then as the demands name them; letters as in the policy.
     assert_eq!(names, ["host", "mac:52:54:00:AB:00:01", "vnet0", "vnet1", "vnet2", "vnet3", "default"]);
     // 20 for the host; 4 x 300 do not fit the 980 left: 245 each; priority 4 gets nothing.
-    let minima: Vec<u64> = tx.iter().map(|r| r.min_effective_bps / 1_000_000).collect();
+    let minima: Vec<u64> = tx.iter().map(|r| r.min_effective_bps / M).collect();
     assert_eq!(minima, [20, 0, 245, 245, 245, 245, 0]);
-    assert_eq!(tx[1].contract.min, 100_000_000);
+    assert_eq!(tx[1].contract.min, 100 * M);
     // The host's idle 20 Mbit/s are lent to the first priority, 5 each.
-    assert_eq!(tx[2].rate_bps, 250_000_000);
+    assert_eq!(tx[2].rate_bps, 250 * M);
     // No rx_class, no row; a demand in one direction says nothing of the other.
     let rx: Vec<_> = plan.interfaces.iter().filter(|r| r.direction == Direction::GuestRx).collect();
     assert_eq!(rx.len(), 6);
-    assert_eq!((rx[1].demand_bps, rx[4].demand_bps), (None, Some(5_000_000)));
+    assert_eq!((rx[1].demand_bps, rx[4].demand_bps), (None, Some(5 * M)));
 }
 
 #[test]
 fn no_demand_is_too_much() {
     let plan = plan(&amamou2012(), &asks(&["vm:MV1=200Tbit", "vm:MV2=0.5bit"]), Algorithm::Exact).unwrap();
-    let demands: Vec<Option<u64>> = plan.interfaces[1..3].iter().map(|r| r.demand_bps).collect();
-    assert_eq!(demands, [Some(100_000_000_000_000), Some(0)]);
+    let demands: Vec<Option<BitRate>> = plan.interfaces[1..3].iter().map(|r| r.demand_bps).collect();
+    assert_eq!(demands, [Some(100_000_000 * M), Some(BitRate::ZERO)]);
 }
 
 #[test]
@@ -278,7 +279,7 @@ fn a_name_may_end_like_a_direction() {
     let policy = Policy::read(&[("a", text)], &Links::default()).unwrap().policy;
     let rows = |demand: &str| {
         let plan = plan(&policy, &asks(&[demand]), Algorithm::Exact).unwrap();
-        let rows = plan.interfaces.iter().filter(|r| r.demand_bps == Some(5));
+        let rows = plan.interfaces.iter().filter(|r| r.demand_bps == Some(BitRate::new(5)));
         rows.map(|r| (r.name.clone(), r.direction)).collect::<Vec<_>>()
     };
     // No interface `vm` and no machine `a`: the whole is the name.
@@ -296,7 +297,7 @@ fn two_spellings_behind_a_pattern_are_one_interface() {
     let plan = plan(&policy, &asks(&both), Algorithm::Exact).unwrap();
     let rows = plan.interfaces.iter().filter(|r| r.class == "g");
     let rows: Vec<_> = rows.map(|r| (r.name.as_str(), r.demand_bps)).collect();
-    assert_eq!(rows, [("mac:52:54:00:AB:00:01", Some(1_000_000)), ("mac:52:54:00:AB:00:01", Some(2_000_000))]);
+    assert_eq!(rows, [("mac:52:54:00:AB:00:01", Some(M)), ("mac:52:54:00:AB:00:01", Some(2 * M))]);
     let twice = asks(&[both[0], "mac:52:54:00:ab:00:01=2Mbit"]);
     let error = self::plan(&policy, &twice, Algorithm::Exact).unwrap_err().to_string();
     assert_eq!(error, "guest_tx of mac:52:54:00:AB:00:01 has two demands");
@@ -340,7 +341,7 @@ fn demands_that_cannot_be() {
     assert_eq!(unheard.warnings.len(), 1);
     assert!(unheard.warnings[0].contains("vm:MV1 has no rx_class"), "{:?}", unheard.warnings);
     let host = unheard.rows(&unheard.pools[1]).next().unwrap();
-    assert_eq!((host.name.as_str(), host.rate_bps), ("host", 1_000_000));
+    assert_eq!((host.name.as_str(), host.rate_bps), ("host", M));
     for (text, part) in [
         ("vnet0", "has no `=`"),
         ("vnet0=5", "bare number"),

@@ -7,6 +7,7 @@
 use crate::common::{fixture, fixtures, read};
 use vmio_model::policy::plan::{Algorithm, plan};
 use vmio_model::policy::{Direction, Links, Loaded, PolicyError};
+use vmio_model::rate::BitRate;
 
 /// SplitMix64 (Steele, Lea, Flood 2014): the same inputs on every machine.
 struct Random(u64);
@@ -231,8 +232,11 @@ fn fuzz(inputs: usize, seed: u64) {
             files.push(((*name).to_owned(), text));
         }
         // A kernel that knows a link's speed makes more of them good.
-        let speeds =
-            if random.below(2) == 0 { [("eth0".to_owned(), 10_000_000_000)].into() } else { Default::default() };
+        let speeds = if random.below(2) == 0 {
+            [("eth0".to_owned(), BitRate::new(10_000_000_000))].into()
+        } else {
+            Default::default()
+        };
         match read(&files, &Links { speeds, ..Links::default() }) {
             Ok(loaded) => {
                 good += 1;
@@ -269,12 +273,12 @@ fn keeps_its_promises(loaded: &Loaded, files: &[(String, String)]) {
     let policy = &loaded.policy;
     for class in policy.classes.values() {
         assert!((1..=8).contains(&class.priority) && class.weight >= 1);
-        assert!(class.min.unwrap_or(0) <= class.max.unwrap_or(u64::MAX), "{files:?}");
+        assert!(class.min.unwrap_or_default() <= class.max.unwrap_or(BitRate::MAX), "{files:?}");
     }
     for (uplink, known) in &policy.uplinks {
         for direction in Direction::ALL {
             let capacity = known.capacity;
-            let sum: u64 = policy.minima(uplink, direction, capacity).iter().map(|(_, min)| min).sum();
+            let sum: BitRate = policy.minima(uplink, direction, capacity).iter().map(|(_, min)| *min).sum();
             assert!(sum <= capacity, "{files:?}");
         }
     }
@@ -285,13 +289,13 @@ fn keeps_its_promises(loaded: &Loaded, files: &[(String, String)]) {
     for algorithm in [Algorithm::Exact, Algorithm::Dba] {
         let plan = plan(policy, &[], algorithm).unwrap();
         for pool in &plan.pools {
-            let sum: u64 = plan.rows(pool).map(|r| r.rate_bps).sum();
+            let sum: BitRate = plan.rows(pool).map(|r| r.rate_bps).sum();
             assert_eq!(sum + pool.unused_bps, pool.capacity_bps, "{files:?}");
         }
         if let Algorithm::Exact = algorithm {
             for row in &plan.interfaces {
                 assert_eq!(row.guaranteed_bps + row.spare_bps, row.rate_bps, "{files:?}");
-                let owed = row.demand_bps.unwrap_or(u64::MAX).min(row.min_effective_bps);
+                let owed = row.demand_bps.unwrap_or(BitRate::MAX).min(row.min_effective_bps);
                 assert!(row.guaranteed_bps == owed && row.min_effective_bps <= row.contract.min, "{files:?}");
                 assert!(row.contract.over_max || row.rate_bps <= row.contract.max, "{files:?}");
             }

@@ -3,6 +3,7 @@
 use vmio_model::allocate::Member;
 use vmio_model::holding::Waits;
 use vmio_model::policy::pool::Who;
+use vmio_model::rate::BitRate;
 
 use super::{Core, CoreError, HeldStatus, MemberStatus, PoolStatus};
 use crate::desired::{DesiredPool, Seated};
@@ -61,11 +62,11 @@ impl<P: Plane> Core<P> {
             let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
             let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
             let plane = &mut self.plane;
-            let member = |(((seat, member), cap), count): (((&Seated, Member), &u64), Count)| MemberStatus {
+            let member = |(((seat, member), cap), count): (((&Seated, Member), &BitRate), Count)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
-                limit_bps: Some(*cap).filter(|cap| *cap != u64::MAX),
+                limit_bps: Some(*cap).filter(|cap| *cap != BitRate::MAX),
                 count,
                 held: HeldStatus::of(seat, &pool.key, plane),
             };
@@ -74,7 +75,7 @@ impl<P: Plane> Core<P> {
             members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
                 name: unheld.name.clone(),
                 class: unheld.class.clone(),
-                min_effective_bps: 0,
+                min_effective_bps: BitRate::ZERO,
                 limit_bps: None,
                 count: Count::default(),
                 held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
@@ -82,7 +83,7 @@ impl<P: Plane> Core<P> {
             let arrived_bytes = plane.arrived(&pool.key)?;
             let behind = plane.behind(&pool.key).unwrap_or_default();
             let capacity_bps = pool.pool.capacity;
-            let (root_bps, stage) = (in_force.root, in_force.stage.map(|bps| (bps, behind)));
+            let (root_bps, stage) = (in_force.root, in_force.stage.map(|rate| (rate, behind)));
             let (key, queue) = (pool.key.clone(), pool.queue);
             all.push(PoolStatus { key, root_bps, queue, stage, arrived_bytes, capacity_bps, members });
         }

@@ -1,6 +1,7 @@
 //! What the core knows of what is in force.
 
 use vmio_model::holding::{Queue, Waits};
+use vmio_model::rate::BitRate;
 
 use crate::desired::{Carded, PoolKey, Seated};
 use crate::planes::{Behind, Count, Plane};
@@ -10,16 +11,16 @@ use crate::planes::{Behind, Count, Plane};
 pub struct PoolStatus {
     /// Which.
     pub key: PoolKey,
-    /// What its members share now, in bit/s.
-    pub root_bps: u64,
+    /// What its members share now.
+    pub root_bps: BitRate,
     /// Where the queues of its interfaces stand.
     pub queue: Queue,
-    /// What they share where that is not at the uplink, in bit/s, and what waits or was lost of theirs behind it.
-    pub stage: Option<(u64, Behind)>,
+    /// What they share where that is not at the uplink, and what waits or was lost of theirs behind it.
+    pub stage: Option<(BitRate, Behind)>,
     /// Of what guests receive: bytes that have arrived at the uplink, where they are counted.
     pub arrived_bytes: Option<u64>,
-    /// What the link takes, in bit/s.
-    pub capacity_bps: u64,
+    /// What the link takes.
+    pub capacity_bps: BitRate,
     /// Its members; then interfaces that have a class here and cannot be held.
     pub members: Vec<MemberStatus>,
 }
@@ -31,10 +32,10 @@ pub struct MemberStatus {
     pub name: String,
     /// Its class.
     pub class: String,
-    /// Its minimum as far as all fit, in bit/s.
-    pub min_effective_bps: u64,
-    /// Its limit now, in bit/s; `None` for none.
-    pub limit_bps: Option<u64>,
+    /// Its minimum as far as all fit.
+    pub min_effective_bps: BitRate,
+    /// Its limit now; `None` for none.
+    pub limit_bps: Option<BitRate>,
     /// What went through it since it is there.
     pub count: Count,
     /// Where its excess waits; `None` of `host` and `default`.
@@ -63,8 +64,8 @@ impl MemberStatus {
         MemberStatus {
             name: card.name.clone(),
             class: card.class.clone(),
-            min_effective_bps: card.min_bps,
-            limit_bps: in_force.is_ok().then(|| card.limit_bps()),
+            min_effective_bps: card.min,
+            limit_bps: in_force.is_ok().then(|| card.limit()),
             count: in_force.unwrap_or_default(),
             held: Some(HeldStatus { waits, send_buffer_bytes: None, reason }),
         }

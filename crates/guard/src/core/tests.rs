@@ -5,11 +5,12 @@ use vmio_model::allocate::dba::Measures;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Abilities, Form};
 use vmio_model::policy::{Direction, Links};
+use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::planes::fake::Fake;
 
-const M: u64 = 1_000_000;
+const M: BitRate = BitRate::new(1_000_000);
 const PERIOD: Duration = Duration::from_millis(10);
 
 const POLICY: &str = "\
@@ -132,8 +133,13 @@ fn what_the_loop_has_set_is_put_back_too() {
     assert_eq!(core.in_force(&tx()).unwrap().root, 100 * M);
 }
 
+/// Bytes of a period of 10 ms at so many Mbit/s.
+fn bytes(mbit: u64) -> u64 {
+    (mbit * M).bytes().bytes() / 100
+}
+
 fn passed(mbit: &[u64]) -> Vec<Count> {
-    mbit.iter().map(|m| Count { passed_bytes: m * M / 8 / 100, ..Count::default() }).collect()
+    mbit.iter().map(|m| Count { passed_bytes: bytes(*m), ..Count::default() }).collect()
 }
 
 /// `host`, `tap1`, `vnet50` (gold, hard minimum of 40), `default`.
@@ -148,8 +154,8 @@ fn the_loop_takes_an_idle_hard_minimum_off_the_root_and_gives_it_back() {
     core.tick(PERIOD).unwrap();
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 60 * M);
     // What has waited at two looks is held back.
-    counts[1].passed_bytes += 60 * M / 800;
-    counts[2] = Count { passed_bytes: 40 * M / 800, waiting_bytes: 3000, dropped_packets: 1, ..Count::default() };
+    counts[1].passed_bytes += bytes(60);
+    counts[2] = Count { passed_bytes: bytes(40), waiting_bytes: 3000, dropped_packets: 1, ..Count::default() };
     core.plane().count(&tx(), counts.clone());
     core.tick(PERIOD).unwrap();
     assert_eq!(core.plane().limits(&tx()).unwrap().root, 100 * M);
@@ -240,7 +246,7 @@ fn recorded_counters_replayed_give_the_same_limits() {
         let mut different = std::collections::BTreeSet::new();
         for step in 1..200u64 {
             for (member, count) in recorded.iter_mut().enumerate() {
-                let bytes = (step * (member as u64 + 3)).wrapping_mul(2_654_435_761) % (100 * M / 800);
+                let bytes = (step * (member as u64 + 3)).wrapping_mul(2_654_435_761) % self::bytes(100);
                 count.passed_bytes += bytes;
                 count.dropped_packets += u64::from(bytes.is_multiple_of(7));
                 count.waiting_bytes = if bytes.is_multiple_of(3) { bytes } else { 0 };
@@ -266,7 +272,7 @@ fn the_published_loop_is_told_limits_and_shares_by_them() {
         // Both flood: what a guest tried to send is known where its interface counts.
         for (member, arrived) in [(1, offered), (2, offered)] {
             counts[member].dropped_packets = 100;
-            counts[member].arrived_bytes = arrived.map(|mbit| mbit * M / 800);
+            counts[member].arrived_bytes = arrived.map(bytes);
         }
         let before = counts.iter().map(|c| Count { arrived_bytes: c.arrived_bytes.map(|_| 0), ..Count::default() });
         core.plane().count(&tx(), before.collect());
@@ -277,12 +283,13 @@ fn the_published_loop_is_told_limits_and_shares_by_them() {
     };
     // Two classes of guests: what neither minimum takes goes two to one, whoever else has a class.
     let offered = caps(Measures::Offered, Some(500));
-    assert!(offered.iter().sum::<u64>() <= 100 * M, "{offered:?}");
-    let spare = |caps: &[u64]| (caps[2] - 40 * M) as f64 / caps[1] as f64;
+    assert!(offered.iter().copied().sum::<BitRate>() <= 100 * M, "{offered:?}");
+    let spare = |caps: &[BitRate]| (caps[2] - 40 * M).bits() as f64 / caps[1].bits() as f64;
     assert!((1.9..2.1).contains(&spare(&offered)), "{offered:?}");
     // Who has no minimum passes nothing at first: a thousandth shared by all is for being noticed.
     let passed = caps(Measures::Passed, None);
-    assert!(passed.iter().sum::<u64>() <= 100 * M && passed[1] == 25_000 && passed[2] > 90 * M, "{passed:?}");
+    assert!(passed.iter().copied().sum::<BitRate>() <= 100 * M && passed[2] > 90 * M, "{passed:?}");
+    assert_eq!(passed[1], BitRate::new(25_000));
 }
 
 proptest! {

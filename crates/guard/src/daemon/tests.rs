@@ -3,6 +3,7 @@
 use vmio_model::policy::Links;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
+use vmio_model::rate::BitRate;
 use vmio_testbed::poll_until;
 
 use super::*;
@@ -49,7 +50,7 @@ fn it_answers_while_it_ticks_and_a_refusal_changes_nothing() {
     assert!(matches!(refused, CoreError::Refused(_)), "{refused}");
     daemon.reload(policy(&POLICY.replace("40Mbit", "30Mbit"))).unwrap().unwrap();
     let status = daemon.status().unwrap();
-    assert_eq!(status.pools[0].members[1].min_effective_bps, 30_000_000);
+    assert_eq!(status.pools[0].members[1].min_effective_bps, BitRate::new(30_000_000));
     // Of this policy nothing is left to the loop; of the next one there is.
     let ticks = status.ticks;
     daemon.reload(policy(&POLICY.replace("min = \"40Mbit\"", HARD))).unwrap().unwrap();

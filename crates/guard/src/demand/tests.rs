@@ -7,14 +7,14 @@ use super::*;
 use crate::core::MemberStatus;
 
 /// 80 Mbit/s are 10 MB in a window of a second.
-const MIN: u64 = 80_000_000;
+const MIN: BitRate = BitRate::new(80_000_000);
 const MB: u64 = 1_000_000;
 
 fn key() -> PoolKey {
     PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
 }
 
-fn member(name: &str, min: u64, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
+fn member(name: &str, min: BitRate, passed: u64, dropped: u64, waiting: u64) -> MemberStatus {
     let count = Count { passed_bytes: passed, dropped_packets: dropped, waiting_bytes: waiting, ..Count::default() };
     let (name, class) = (name.to_owned(), "gold".to_owned());
     MemberStatus { name, class, min_effective_bps: min, limit_bps: None, count, held: None }
@@ -38,8 +38,9 @@ impl Clock {
     /// With so many MB that have arrived at an uplink of 100 Mbit/s.
     fn arrived(&mut self, members: Vec<MemberStatus>, mb: Option<u64>) -> Vec<Breach> {
         self.at += Duration::from_secs(1);
-        let (arrived_bytes, capacity_bps, queue) = (mb.map(|mb| mb * MB), 100_000_000, Queue::Uplink);
-        let pool = PoolStatus { key: key(), root_bps: 0, queue, stage: None, arrived_bytes, capacity_bps, members };
+        let (arrived_bytes, queue) = (mb.map(|mb| mb * MB), Queue::Uplink);
+        let (root_bps, capacity_bps) = (BitRate::ZERO, BitRate::new(100_000_000));
+        let pool = PoolStatus { key: key(), root_bps, queue, stage: None, arrived_bytes, capacity_bps, members };
         self.demand.count(&[pool], self.at)
     }
 
@@ -59,10 +60,10 @@ fn offered_is_what_passed_and_what_came_to_wait() {
     clock.a(100 * MB, 0, 3 * MB);
     assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (0, None), "nothing is known of before");
     clock.a(110 * MB, 0, 5 * MB);
-    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(96_000_000)));
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(BitRate::new(96_000_000))));
     // 5 MB waited before; they passed now, and no more came.
     clock.a(115 * MB, 0, 0);
-    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(0)));
+    assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, Some(BitRate::ZERO)));
     // Counters begin anew: this window tells nothing, the sum never shrinks.
     clock.a(MB, 0, 0);
     assert_eq!((clock.known().offered_bytes, clock.known().offered_bps), (12 * MB, None));
@@ -123,8 +124,8 @@ fn a_guarantee_is_of_who_wants_it() {
     }
     assert_eq!((clock.known().ratio(), clock.known().wanted.as_secs()), (None, 2));
     // Without a minimum there is nothing to keep.
-    clock.count(vec![member("a", 0, 13 * MB, 5, MB)]);
-    assert!(clock.count(vec![member("a", 0, 13 * MB, 5, MB)]).is_empty());
+    clock.count(vec![member("a", BitRate::ZERO, 13 * MB, 5, MB)]);
+    assert!(clock.count(vec![member("a", BitRate::ZERO, 13 * MB, 5, MB)]).is_empty());
     assert_eq!(clock.known().ratio(), None);
 }
 
@@ -134,7 +135,8 @@ fn a_breach_is_told_once_when_it_begins_and_once_when_it_ends() {
     clock.a(0, 0, MB);
     assert_eq!(clock.a(5 * MB, 0, MB), [], "for a second only");
     let told = clock.a(10 * MB, 0, MB);
-    let begun = Breach { pool: key(), member: "a".into(), min_bps: MIN, rate_bps: 40_000_000, ended_after: None };
+    let rate_bps = BitRate::new(40_000_000);
+    let begun = Breach { pool: key(), member: "a".into(), min_bps: MIN, rate_bps, ended_after: None };
     assert_eq!(told, std::slice::from_ref(&begun));
     assert_eq!(clock.known().breached, Some(Duration::from_secs(2)));
     assert_eq!(clock.a(15 * MB, 0, MB), []);

@@ -6,11 +6,12 @@ use vmio_model::allocate::{Demand, Member, exact};
 use vmio_model::holding::Waits;
 use vmio_model::policy::pool::{Pool, Seat, Who};
 use vmio_model::policy::{Direction, Policy};
+use vmio_model::rate::BitRate;
 
 use super::held::Told;
 
-/// What cards count in (`IFLA_VF_RATE`), in bit/s.
-const MEGABIT: u64 = 1_000_000;
+/// What cards count in (`IFLA_VF_RATE`).
+const MEGABIT: BitRate = BitRate::new(1_000_000);
 
 /// A virtual function of the uplink's card, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,8 @@ pub struct Carded {
     pub class: String,
     /// Its number in the card.
     pub function: u32,
-    /// Its minimum as far as all fit, in bit/s.
-    pub min_bps: u64,
+    /// Its minimum as far as all fit.
+    pub min: BitRate,
     /// Its limit in Mbit/s, at least 1: 0 is none.
     pub mbit: u32,
     /// Why it is limited there.
@@ -30,8 +31,8 @@ pub struct Carded {
 }
 
 impl Carded {
-    /// Its limit in bit/s.
-    pub fn limit_bps(&self) -> u64 {
+    /// Its limit as a rate.
+    pub fn limit(&self) -> BitRate {
         u64::from(self.mbit) * MEGABIT
     }
 }
@@ -70,7 +71,7 @@ pub(super) fn apart(
             name: seat.name.clone(),
             class: seat.class.clone(),
             function,
-            min_bps: member.min,
+            min: member.min,
             mbit,
             reason: holding.reason.clone(),
         });
@@ -83,8 +84,8 @@ pub(super) fn apart(
         }
     }
     told.seated.retain(|(_, holding)| !in_card(holding.waits));
-    let taken = cards.iter().map(Carded::limit_bps).fold(0, u64::saturating_add);
+    let taken = cards.iter().map(Carded::limit).fold(BitRate::ZERO, BitRate::saturating_add);
     let rest = of(told)?;
-    let capacity = rest.capacity.saturating_sub(taken).max(1);
+    let capacity = rest.capacity.saturating_sub(taken).max(BitRate::ONE);
     Some((Pool { capacity, ..rest }, cards))
 }

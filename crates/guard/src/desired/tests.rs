@@ -5,6 +5,7 @@ use std::time::Duration;
 use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::Links;
+use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::core::{Core, CoreError};
@@ -102,10 +103,12 @@ fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
     let mut core = start(POLICY, vec![held(1, FIREWALL)]).unwrap();
     let key = PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx };
     let stage = |core: &mut Core<Fake>| core.plane().limits(&key).unwrap().stage.unwrap();
-    assert_eq!(stage(&mut core), 100_000_000, "nothing is known yet");
+    let capacity = BitRate::new(100_000_000);
+    assert_eq!(stage(&mut core), capacity, "nothing is known yet");
     let period = Duration::from_millis(10);
     let mut counts = [Count::default(); 3];
-    for wanted in [100_000_000, 89_843_750, 89_843_750] {
+    let left = BitRate::new(89_843_750);
+    for wanted in [capacity, left, left] {
         core.plane().count(&key, counts.to_vec());
         core.tick(period).unwrap();
         assert_eq!(stage(&mut core), wanted);
@@ -114,7 +117,7 @@ fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
         counts[1] = Count { passed_bytes: counts[1].passed_bytes + 50_000, waiting_bytes: 9000, ..counts[1] };
     }
     let status = &core.status().unwrap()[0];
-    assert_eq!(status.stage, Some((89_843_750, Behind::default())));
+    assert_eq!(status.stage, Some((left, Behind::default())));
     core.see(vec![held(1, OPEN)]).unwrap();
     assert_eq!(core.status().unwrap()[0].stage, None);
 }
@@ -146,7 +149,7 @@ fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
     assert_eq!(names, wanted.map(|(name, waits)| (name.to_owned(), waits)));
     let status = core.status().unwrap();
     let last = status[0].members.last().unwrap();
-    assert_eq!((last.min_effective_bps, last.limit_bps), (0, None));
+    assert_eq!((last.min_effective_bps, last.limit_bps), (BitRate::ZERO, None));
     assert_eq!(status[1].members.last().unwrap().name, "vnet0", "what it receives is not limited either");
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::control::Allocator;
 use vmio_model::policy::{Direction, Policy};
 use vmio_model::problem::Problem;
+use vmio_model::rate::BitRate;
 
 use crate::core::{MemberStatus, PoolStatus};
 use crate::daemon;
@@ -130,9 +131,9 @@ pub struct PoolDocument {
     /// The direction, seen from the guest.
     pub direction: Direction,
     /// Capacity of the uplink.
-    pub capacity_bps: u64,
+    pub capacity_bps: BitRate,
     /// What its members share now.
-    pub shared_bps: u64,
+    pub shared_bps: BitRate,
     /// Where the queues of its guests stand apart from the uplink; null where they stand at it.
     pub stage: Option<StageDocument>,
     /// Of what guests receive: bytes that have arrived at the uplink, as they count on the wire; null where nobody counts them.
@@ -150,7 +151,7 @@ pub struct PoolDocument {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageDocument {
     /// What the guests share there now: what the host leaves.
-    pub shared_bps: u64,
+    pub shared_bps: BitRate,
     /// Bytes that have left it and wait at the uplink.
     pub waiting_bytes: u64,
     /// Packets that had left it and were dropped at the uplink.
@@ -178,13 +179,13 @@ pub struct MemberDocument {
     /// 1 is served first, 8 last.
     pub priority: u8,
     /// Its minimum as far as all fit.
-    pub min_effective_bps: u64,
+    pub min_effective_bps: BitRate,
     /// Its maximum.
-    pub max_bps: u64,
+    pub max_bps: BitRate,
     /// Its limit now; null for none of its own.
-    pub limit_bps: Option<u64>,
+    pub limit_bps: Option<BitRate>,
     /// What passed in the last second; null where that is not known yet.
-    pub rate_bps: Option<u64>,
+    pub rate_bps: Option<BitRate>,
     /// Bytes that passed, as they count on the wire.
     pub passed_bytes_total: u64,
     /// Packets that were dropped at its queue.
@@ -194,7 +195,7 @@ pub struct MemberDocument {
     /// What passed or came to wait in the last second; null where that is not known yet. Where packets were dropped it is
     /// what came in at the interface, if that is counted: the kernel counts how many were dropped, not how long they were.
     #[serde(default)]
-    pub offered_bps: Option<u64>,
+    pub offered_bps: Option<BitRate>,
     /// The same in bytes, since the daemon saw it first.
     #[serde(default)]
     pub offered_bytes_total: u64,
@@ -344,7 +345,7 @@ fn guest(guest: &GuestStatus) -> GuestDocument {
 }
 
 fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
-    let capacity_bps = policy.uplinks.get(&pool.key.uplink).map_or(0, |uplink| uplink.capacity);
+    let capacity_bps = policy.uplinks.get(&pool.key.uplink).map_or(BitRate::ZERO, |uplink| uplink.capacity);
     let member = |m: &MemberStatus| {
         let class = policy.class(&m.class).member(capacity_bps);
         let known = demand.of(&pool.key, &m.name).cloned().unwrap_or_default();

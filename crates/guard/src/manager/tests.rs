@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex};
 use vmio_model::policy::Links;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
+use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::planes::fake::Fake;
+
+const M: BitRate = BitRate::new(1_000_000);
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -20,7 +23,7 @@ match = { name = \"tap*\" }
 class = \"gold\"
 ";
 
-/// A file, and the speed of eth0.
+/// A file, and the speed of eth0 in Mbit/s.
 #[derive(Clone)]
 struct Files(Arc<Mutex<String>>, Arc<Mutex<u64>>);
 
@@ -35,7 +38,7 @@ impl Texts for Files {
         Ok(vec![("guard.toml".into(), self.0.lock().unwrap().clone())])
     }
     fn links(&self, _: Option<&std::collections::BTreeSet<String>>) -> Links {
-        Links { speeds: [("eth0".to_owned(), *self.1.lock().unwrap())].into(), ..Links::default() }
+        Links { speeds: [("eth0".to_owned(), *self.1.lock().unwrap() * M)].into(), ..Links::default() }
     }
 }
 
@@ -64,7 +67,7 @@ fn started() -> (Files, Keeper, Manager) {
 
 fn min(manager: &Manager) -> u64 {
     let status = manager.status().unwrap();
-    status.pools[0].members.iter().find(|m| m.name == "tap1").unwrap().min_effective_bps / 1_000_000
+    status.pools[0].members.iter().find(|m| m.name == "tap1").unwrap().min_effective_bps / M
 }
 
 fn set(value: &str) -> Change {
@@ -206,30 +209,30 @@ fn interfaces_that_appear_are_timed() {
 fn a_link_that_changes_its_speed_is_another_capacity_where_none_is_written() {
     let (files, keeper) =
         (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), Keeper::memory());
-    *files.1.lock().unwrap() = 1_000_000_000;
+    *files.1.lock().unwrap() = 1000;
     let mut manager = start_with(&files, &keeper).unwrap();
-    let capacity = |manager: &Manager| manager.status().unwrap().pools[0].capacity_bps / 1_000_000;
+    let capacity = |manager: &Manager| manager.status().unwrap().pools[0].capacity_bps / M;
     assert_eq!((capacity(&manager), manager.follow_links().unwrap()), (1000, false));
     // What was written since is not asked for yet.
     files.write(&POLICY.replace("capacity = \"100Mbit\"", "").replace("40Mbit", "30Mbit"));
-    *files.1.lock().unwrap() = 100_000_000;
+    *files.1.lock().unwrap() = 100;
     assert!(manager.follow_links().unwrap());
     assert_eq!((capacity(&manager), min(&manager)), (100, 40));
     // What does not fit it changes nothing, and is told once.
     files.write(&POLICY.replace("capacity = \"100Mbit\"", "").replace("tap*", "tap1"));
     manager.apply(None).unwrap();
-    *files.1.lock().unwrap() = 10_000_000;
+    *files.1.lock().unwrap() = 10;
     assert_eq!(manager.follow_links().unwrap_err().problems().len(), 1);
     assert!(!manager.follow_links().unwrap());
     assert_eq!(capacity(&manager), 100);
     assert!(manager.status().unwrap().policy.refused.is_some());
-    *files.1.lock().unwrap() = 1_000_000_000;
+    *files.1.lock().unwrap() = 1000;
     assert!(manager.follow_links().unwrap());
     assert_eq!(capacity(&manager), 1000);
     // A link that is down tells no speed, and the same as before when it is up again: nothing is refused then.
-    *files.1.lock().unwrap() = 10_000_000;
+    *files.1.lock().unwrap() = 10;
     manager.follow_links().unwrap_err();
-    *files.1.lock().unwrap() = 1_000_000_000;
+    *files.1.lock().unwrap() = 1000;
     assert!(manager.follow_links().unwrap());
     assert_eq!((capacity(&manager), manager.status().unwrap().policy.refused), (1000, None));
 }

@@ -10,7 +10,7 @@ use crate::core::MemberStatus;
 use crate::planes::Count;
 use vmio_model::holding::Queue;
 
-const M: u64 = 1_000_000;
+const M: BitRate = BitRate::new(1_000_000);
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -44,7 +44,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Observation {
     let all = [found(1, "web"), found(2, "db"), found(3, "log")];
     for (n, (a, b, c)) in [(0, 0, 0)].iter().chain(seconds).enumerate() {
         for (sum, rate) in sum.iter_mut().zip([a, b, c]) {
-            *sum += rate * M / 8;
+            *sum += (*rate * M).bytes().bytes();
         }
         let links = [("tap1", (sum[0], 0)), ("tap2", (sum[1], 0)), ("tap3", (0, sum[2]))];
         let links = links.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
@@ -63,7 +63,7 @@ fn observe(seconds: &[(u64, u64, u64)]) -> Observation {
             stage: None,
             arrived_bytes: None,
             capacity_bps: 100 * M,
-            members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", 0, sum[1])],
+            members: vec![member("tap1", "gold", 40 * M, sum[0]), member("tap2", "rest", BitRate::ZERO, sum[1])],
         };
         seen.second(start + Duration::from_secs(n as u64), links, &all, &[pool], &policy);
     }
@@ -95,7 +95,7 @@ fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
     let (web, log) = (&seen.interfaces[2], &seen.interfaces[1]);
     assert_eq!(web.tx_peak_bps, 90 * M);
     assert!((18 * M..19 * M).contains(&web.tx_usual_bps), "{}", web.tx_usual_bps);
-    assert_eq!((log.tx_peak_bps, log.rx_peak_bps), (0, 4 * M));
+    assert_eq!((log.tx_peak_bps, log.rx_peak_bps), (BitRate::ZERO, 4 * M));
     let read = Policy::read(&[("proposal", &seen.proposal)], &Links::default()).unwrap();
     assert!(read.warnings.is_empty(), "{:?}", read.warnings);
     let policy = read.policy;
@@ -110,7 +110,7 @@ fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
 #[test]
 fn a_guest_that_comes_back_under_another_name_is_the_same() {
     let (policy, mut seen, start) = (policy(), Observation::default(), Instant::now());
-    for (second, (tap, bytes)) in [(1, 0), (1, M / 8), (9, 5), (9, 5 + 3 * M / 8)].into_iter().enumerate() {
+    for (second, (tap, bytes)) in [(1, 0), (1, 125_000), (9, 5), (9, 5 + 3 * 125_000)].into_iter().enumerate() {
         let links = BTreeMap::from([(format!("tap{tap}"), (bytes, 0))]);
         seen.second(start + Duration::from_secs(second as u64), links, &[found(tap, "web")], &[], &policy);
     }

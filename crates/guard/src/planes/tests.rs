@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Form;
 use vmio_model::policy::{Direction, Links, Policy};
+use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::core::Core;
@@ -17,7 +18,7 @@ fn every_entry_says_what_it_can_hold() {
     for entry in ALL {
         let Abilities { plane, least_bps, most_bps, step_bps, packet_bytes, members, .. } = entry.abilities;
         assert!(!entry.about.is_empty() && entry.about.len() < 80, "{plane}");
-        assert!(least_bps < most_bps && step_bps > 0 && step_bps <= least_bps, "{plane}");
+        assert!(least_bps < most_bps && step_bps > BitRate::ZERO && step_bps <= least_bps, "{plane}");
         assert!(packet_bytes >= 1514 && members >= 3, "{plane}: host, default, and somebody");
         assert_eq!(find(plane).unwrap().abilities, entry.abilities);
     }

@@ -6,12 +6,16 @@ use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+use vmio_model::rate::BitRate;
 use vmio_testbed::net::run;
 
 pub mod bed;
 pub mod flood;
 pub mod holder;
 pub mod state;
+
+/// 1 Mbit/s.
+pub const M: BitRate = BitRate::new(1_000_000);
 
 /// An interface that is up, with a peer: `u0` of a veth pair, in the thread's namespace.
 pub fn uplink() -> (Netlink, Device) {
@@ -30,8 +34,8 @@ pub fn nic(model: &str, backend: &str) -> Nic {
 pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
     Leaf {
         name: name.to_owned(),
-        rate_bps: rate_mbit * 1_000_000,
-        ceil_bps: ceil_mbit * 1_000_000,
+        rate_bps: rate_mbit * M,
+        ceil_bps: ceil_mbit * M,
         priority: 3,
         quantum_bytes: 15_140,
         burst_bytes: 131_072,
@@ -42,7 +46,7 @@ pub fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
 /// 100 Mbit/s for three: `default` with 1, `web` with 60, `db` with 20.
 pub fn three() -> Hierarchy {
     Hierarchy {
-        rate_bps: 100_000_000,
+        rate_bps: 100 * M,
         burst_bytes: 131_072,
         framing: Framing::NONE,
         leaves: vec![leaf("default", 1, 100), leaf("web", 60, 100), leaf("db", 20, 50)],

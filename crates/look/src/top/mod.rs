@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use vmio_model::rate::BitRate;
 use vmio_model::top::Flow;
 use vmio_model::top::cpu_users::{Processes, grouped};
 use vmio_model::top::load::{Device, Interval, Packets};
@@ -64,7 +65,7 @@ pub struct Sampler<'a> {
 struct Hardware {
     looked: Option<f64>,
     disks: BTreeSet<String>,
-    uplinks: BTreeMap<String, Option<u64>>,
+    uplinks: BTreeMap<String, Option<BitRate>>,
 }
 
 impl<'a> Sampler<'a> {
@@ -225,11 +226,11 @@ impl Hardware {
         let here = Interfaces::here(reader);
         let mut real = here.names().unwrap_or_default();
         real.retain(|name| here.is_device(name));
-        self.uplinks = real.into_iter().map(|name| (name.clone(), here.speed_bps(&name))).collect();
+        self.uplinks = real.into_iter().map(|name| (name.clone(), here.speed_bps(&name).map(BitRate::new))).collect();
     }
 
     fn uplinks(&self, net: &BTreeMap<String, (Packets, Packets)>) -> Vec<Interface> {
-        let interface = |(name, speed): (&String, &Option<u64>)| {
+        let interface = |(name, speed): (&String, &Option<BitRate>)| {
             let (received, sent) = *net.get(name)?;
             Some(Interface { name: name.clone(), speed_bps: *speed, received, sent })
         };

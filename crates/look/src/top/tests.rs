@@ -148,7 +148,7 @@ fn a_second_of_a_traced_machine() {
     assert_eq!((a.nics[0].sent.bytes, a.nics[0].received.bytes), (1_000_000, 3_000_000));
     assert!(named(&interval, "b").disks.is_empty() && named(&interval, "b").nics.is_empty());
     assert_eq!((interval.others.len(), interval.others[0].name.as_str()), (1, "rsync"));
-    assert_eq!((interval.uplinks.len(), interval.uplinks[0].speed_bps), (1, Some(1_000_000_000)));
+    assert_eq!((interval.uplinks.len(), interval.uplinks[0].speed_bps), (1, Some(BitRate::new(1_000_000_000))));
     assert_eq!((interval.host_cpu.cpus, interval.host_cpu.busy_seconds), (2, 0.7));
     assert!(fake.ran().is_empty(), "nothing is run on a traced machine");
 }

@@ -15,6 +15,7 @@
 
 use super::level::{Want, fill};
 use super::{Demand, Grant, Member};
+use crate::rate::BitRate;
 
 /// What the loop is told of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,29 +39,29 @@ impl Measures {
 /// The loop and the rates that it has set.
 #[derive(Debug, Clone)]
 pub struct Loop {
-    capacity: u64,
+    capacity: BitRate,
     members: Vec<Member>,
     measures: Measures,
     /// Indices of members by priority, inside one by creation.
     order: Vec<usize>,
-    /// In bit/s, in the members' order.
-    rates: Vec<u64>,
+    /// In the members' order.
+    rates: Vec<BitRate>,
     /// Weights of the excess, see [`ranks`].
     ranks: Vec<u32>,
 }
 
 impl Loop {
-    /// A loop over `members`, in order of creation, for a pool of `capacity` bit/s. Minima that do
+    /// A loop over `members`, in order of creation, for a pool of that capacity. Minima that do
     /// not all fit are granted by class, inside one to the first created first; the loop starts with
     /// each member at what it has of its minimum.
-    pub fn new(capacity: u64, members: &[Member], measures: Measures) -> Loop {
+    pub fn new(capacity: BitRate, members: &[Member], measures: Measures) -> Loop {
         let mut members = members.to_vec();
         let mut order: Vec<usize> = (0..members.len()).collect();
         order.sort_by_key(|i| members[*i].priority);
         let mut left = capacity;
         for i in &order {
             members[*i].min = members[*i].min.min(left);
-            left -= members[*i].min;
+            left = left - members[*i].min;
         }
         let rates = members.iter().map(|m| m.min).collect();
         let ranks = ranks(&members, &[]);
@@ -73,17 +74,17 @@ impl Loop {
         self.ranks = ranks(&self.members, apart);
     }
 
-    /// The rates in force, in bit/s, in the members' order.
-    pub fn rates(&self) -> &[u64] {
+    /// The rates in force, in the members' order.
+    pub fn rates(&self) -> &[BitRate] {
         &self.rates
     }
 
-    /// One turn: `measured` bit/s of each member since the last, to new rates. The rates never
+    /// One turn: what was `measured` of each member since the last, to new rates. The rates never
     /// come to more than the capacity.
     ///
     /// # Panics
     /// When there are not as many measurements as members.
-    pub fn step(&mut self, measured: &[u64]) -> &[u64] {
+    pub fn step(&mut self, measured: &[BitRate]) -> &[BitRate] {
         assert_eq!(measured.len(), self.members.len(), "one measurement a member");
         let in_force = self.rates.clone();
         let mut turn = Turn::new(self.capacity, &self.members, measured);
@@ -92,13 +93,13 @@ impl Loop {
         }
         // printed: nothing for rates between minimum and maximum that together exceed the
         // capacity, which offered traffic can. They are lowered as for a missing minimum.
-        turn.reclaim(0, None, &self.order);
-        let notice = (self.capacity / 1000 / measured.len().max(1) as u64).max(1);
-        let more: Vec<u64> = (0..measured.len())
+        turn.reclaim(BitRate::ZERO, None, &self.order);
+        let notice = (self.capacity / 1000 / measured.len().max(1) as u64).max(BitRate::ONE);
+        let more: Vec<BitRate> = (0..measured.len())
             .map(|i| match self.measures {
                 Measures::Offered => measured[i].saturating_sub(turn.rates[i]),
                 // It used all that it had, so nobody knows how much it wants.
-                Measures::Passed if measured[i] > 0 && measured[i] >= in_force[i] => self.capacity,
+                Measures::Passed if measured[i] > BitRate::ZERO && measured[i] >= in_force[i] => self.capacity,
                 // Nothing passes a rate of 0: a thousandth of the capacity is for being noticed.
                 Measures::Passed => notice.saturating_sub(turn.rates[i]),
             })
@@ -115,22 +116,22 @@ struct Turn<'a> {
     /// `B_p^ex`: what of the capacity is not given away, in bit/s. Below 0 while the traffic that
     /// is still to be looked at exceeds the capacity.
     excess: i128,
-    /// `B_i`, in bit/s.
-    rates: Vec<u64>,
+    /// `B_i`.
+    rates: Vec<BitRate>,
 }
 
 impl<'a> Turn<'a> {
-    fn new(capacity: u64, members: &'a [Member], measured: &[u64]) -> Turn<'a> {
-        let used: i128 = measured.iter().map(|m| i128::from(*m)).sum();
-        Turn { members, excess: i128::from(capacity) - used, rates: measured.to_vec() }
+    fn new(capacity: BitRate, members: &'a [Member], measured: &[BitRate]) -> Turn<'a> {
+        let used: i128 = measured.iter().map(|m| i128::from(m.bits())).sum();
+        Turn { members, excess: i128::from(capacity.bits()) - used, rates: measured.to_vec() }
     }
 
     /// Sets a member's rate; the excess takes up the difference.
     ///
     /// printed: in the reclaiming loops `B_j` is set first and the difference, then 0, is added
     /// to the excess after. The difference is meant as it was before.
-    fn set(&mut self, i: usize, rate: u64) {
-        self.excess += i128::from(self.rates[i]) - i128::from(rate);
+    fn set(&mut self, i: usize, rate: BitRate) {
+        self.excess += i128::from(self.rates[i].bits()) - i128::from(rate.bits());
         self.rates[i] = rate;
     }
 
@@ -151,18 +152,18 @@ impl<'a> Turn<'a> {
         self.reclaim(missing, Some(place), order);
         // printed: "B_min is readjusted to B_i"; the formula beside it assigns B_i, as here.
         // printed: otherwise B_i <- B_ex, which forgets what it had: the excess comes on top.
-        let found = u64::try_from(self.excess.clamp(0, i128::from(missing))).unwrap_or(0);
-        self.set(i, self.rates[i] + found);
+        let found = u64::try_from(self.excess.clamp(0, i128::from(missing.bits()))).unwrap_or(0);
+        self.set(i, self.rates[i] + BitRate::new(found));
     }
 
-    /// Lowers others to their minima until `missing` bit/s are free: class by class, the least
-    /// important first.
+    /// Lowers others to their minima until `missing` is free: class by class, the least important
+    /// first.
     ///
     /// printed: stops at the member's own class, so that a class between its bounds could keep
     /// a more modest one below its minimum for ever. Minima are the contract: this goes on.
-    fn reclaim(&mut self, missing: u64, except: Option<usize>, order: &[usize]) {
+    fn reclaim(&mut self, missing: BitRate, except: Option<usize>, order: &[usize]) {
         let mut end = order.len();
-        while end > 0 && self.excess < i128::from(missing) {
+        while end > 0 && self.excess < i128::from(missing.bits()) {
             let class = self.members[order[end - 1]].priority;
             let start = order[..end].iter().rposition(|j| self.members[*j].priority != class).map_or(0, |p| p + 1);
             for (place, &j) in order.iter().enumerate().take(end).skip(start) {
@@ -174,13 +175,13 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Shares the excess by rank among members that want `more` bit/s each.
-    fn share_excess(&mut self, more: &[u64], ranks: &[u32]) {
-        let pool = u64::try_from(self.excess).unwrap_or(0);
-        let want = |i: usize| Want { bits: more[i], weight: ranks[i] };
-        let mut wants: Vec<Want> = (0..more.len()).filter(|i| more[*i] > 0).map(want).collect();
+    /// Shares the excess by rank among members that want so much `more` each.
+    fn share_excess(&mut self, more: &[BitRate], ranks: &[u32]) {
+        let pool = BitRate::new(u64::try_from(self.excess).unwrap_or(0));
+        let want = |i: usize| Want { rate: more[i], weight: ranks[i] };
+        let mut wants: Vec<Want> = (0..more.len()).filter(|i| more[*i] > BitRate::ZERO).map(want).collect();
         let (level, _) = fill(&mut wants, pool);
-        for i in (0..more.len()).filter(|i| more[*i] > 0) {
+        for i in (0..more.len()).filter(|i| more[*i] > BitRate::ZERO) {
             self.set(i, self.rates[i] + level.share(&want(i)));
         }
     }
@@ -204,13 +205,13 @@ fn ranks(members: &[Member], apart: &[bool]) -> Vec<u32> {
 ///
 /// # Panics
 /// When there are not as many demands as members.
-pub fn dba(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<Grant> {
+pub fn dba(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<Grant> {
     assert_eq!(members.len(), demands.len(), "one demand a member");
     // What exceeds the capacity cannot be had and need not be told apart.
-    let offered: Vec<u64> = demands.iter().map(|d| d.up_to(capacity)).collect();
+    let offered: Vec<BitRate> = demands.iter().map(|d| d.up_to(capacity)).collect();
     let mut turns = Loop::new(capacity, members, Measures::Offered);
     // With offered traffic a turn depends on nothing before it: the first is the steady state.
     turns.step(&offered);
-    let grant = |(m, rate): (&Member, &u64)| Grant::new(m.min.min(*rate), rate - m.min.min(*rate));
+    let grant = |(m, rate): (&Member, &BitRate)| Grant::new(m.min.min(*rate), *rate - m.min.min(*rate));
     turns.members.iter().zip(&turns.rates).map(grant).collect()
 }

@@ -14,6 +14,7 @@
 
 use super::level::{Level, Want, fill};
 use super::{Demand, Grant, Member};
+use crate::rate::BitRate;
 
 /// Priorities that there are.
 pub(crate) const PRIORITIES: usize = 8;
@@ -21,10 +22,10 @@ pub(crate) const PRIORITIES: usize = 8;
 /// What one member's demand comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Step 1, in bit/s.
-    pub guaranteed: u64,
-    /// Taken from what can be lent, in bit/s.
-    pub reserved: u64,
+    /// Step 1.
+    pub guaranteed: BitRate,
+    /// Taken from what can be lent.
+    pub reserved: BitRate,
     /// Of step 3.
     pub spare: Want,
     /// Of step 4.
@@ -36,18 +37,18 @@ impl Asked {
         let weight = member.weight.max(1);
         let guaranteed = demand.up_to(member.min);
         let ceiling = member.ceiling(demand);
-        let over = if member.over_max { demand.up_to(u64::MAX) - ceiling } else { 0 };
+        let over = if member.over_max { demand.up_to(BitRate::MAX) - ceiling } else { BitRate::ZERO };
         Asked {
             guaranteed,
             reserved: if member.hard { member.min } else { guaranteed },
-            spare: Want { bits: ceiling - guaranteed, weight },
-            over: Want { bits: over, weight },
+            spare: Want { rate: ceiling - guaranteed, weight },
+            over: Want { rate: over, weight },
         }
     }
 
     /// What it wants of which step: of its priority's, and of that beyond the maxima.
     pub fn steps(&self, rank: usize) -> impl Iterator<Item = (usize, Want)> {
-        [(rank, self.spare), (PRIORITIES, self.over)].into_iter().filter(|(_, want)| want.bits > 0)
+        [(rank, self.spare), (PRIORITIES, self.over)].into_iter().filter(|(_, want)| want.rate > BitRate::ZERO)
     }
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Levels {
 impl Levels {
     /// Goes through the priorities. `fill(step, pool)` gives a step's level and what it leaves;
     /// step [`PRIORITIES`] is that beyond the maxima.
-    pub fn find(lendable: u64, mut fill: impl FnMut(usize, u64) -> (Level, u64)) -> Levels {
+    pub fn find(lendable: BitRate, mut fill: impl FnMut(usize, BitRate) -> (Level, BitRate)) -> Levels {
         let mut levels = Levels { priority: [Level::EMPTY; PRIORITIES], over: Level::EMPTY };
         let mut pool = lendable;
         for (step, level) in levels.priority.iter_mut().enumerate() {
@@ -85,19 +86,19 @@ impl Levels {
     }
 }
 
-/// What can be lent, in bit/s, when `reserved` cannot.
-pub(crate) fn lendable(capacity: u64, reserved: u128) -> u64 {
-    u64::try_from(u128::from(capacity).saturating_sub(reserved)).unwrap_or(0)
+/// What can be lent when `reserved` bit/s cannot.
+pub(crate) fn lendable(capacity: BitRate, reserved: u128) -> BitRate {
+    BitRate::of_sum(u128::from(capacity).saturating_sub(reserved))
 }
 
-/// What each member gets, in their order; linear in their number. `capacity` in bit/s.
+/// What each member gets, in their order; linear in their number.
 ///
 /// The members' effective minima must fit the capacity (the policy sees to it); where they do not,
 /// nothing is lent and the minima alone are granted. `demands` has one entry a member.
 ///
 /// # Panics
 /// When there are not as many demands as members.
-pub fn exact(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<Grant> {
+pub fn exact(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<Grant> {
     assert_eq!(members.len(), demands.len(), "one demand a member");
     let asked: Vec<Asked> = members.iter().zip(demands).map(|(m, d)| Asked::new(m, *d)).collect();
     let reserved = asked.iter().map(|a| u128::from(a.reserved)).sum();

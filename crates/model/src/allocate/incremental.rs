@@ -5,11 +5,12 @@
 use super::exact::{Asked, Levels, PRIORITIES, lendable, rank};
 use super::ladder::Ladder;
 use super::{Demand, Grant, Member};
+use crate::rate::BitRate;
 
 /// A pool with its members, their demands, and the levels that follow.
 #[derive(Debug, Clone)]
 pub struct Pool {
-    capacity: u64,
+    capacity: BitRate,
     members: Vec<Member>,
     asked: Vec<Asked>,
     reserved: u128,
@@ -19,11 +20,11 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of `capacity` bit/s, one demand a member.
+    /// A pool of that capacity, one demand a member.
     ///
     /// # Panics
     /// When there are not as many demands as members.
-    pub fn new(capacity: u64, members: &[Member], demands: &[Demand]) -> Pool {
+    pub fn new(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Pool {
         assert_eq!(members.len(), demands.len(), "one demand a member");
         let asked: Vec<Asked> = members.iter().zip(demands).map(|(m, d)| Asked::new(m, *d)).collect();
         let mut wants: [Vec<_>; PRIORITIES + 1] = Default::default();

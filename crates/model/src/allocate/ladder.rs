@@ -3,6 +3,7 @@
 //! others. With blocks of a few hundred that beats a tree up to some 100,000 vessels, and is less.
 
 use super::level::{Level, Sum, Want};
+use crate::rate::BitRate;
 
 /// A block is halved when it grows beyond this.
 const BLOCK: usize = 256;
@@ -75,10 +76,10 @@ impl Ladder {
         }
     }
 
-    /// The level to which `pool` bit/s fill the vessels, and what is left: as [`super::level::fill`].
-    pub fn fill(&self, pool: u64) -> (Level, u64) {
+    /// The level to which `pool` fills the vessels, and what is left: as [`super::level::fill`].
+    pub fn fill(&self, pool: BitRate) -> (Level, BitRate) {
         if let Some(left) = u128::from(pool).checked_sub(self.sum.bits) {
-            return (Level::Full, u64::try_from(left).unwrap_or(pool));
+            return (Level::Full, BitRate::of_sum(left));
         }
         let mut full = Sum::default();
         for block in &self.blocks {
@@ -98,6 +99,6 @@ impl Ladder {
             }
             break;
         }
-        (Level::above(full, self.sum.weight, pool), 0)
+        (Level::above(full, self.sum.weight, pool), BitRate::ZERO)
     }
 }

@@ -5,11 +5,13 @@
 //! The level is kept as a fraction, so that only a member's own share is ever rounded (down) and
 //! the result does not depend on the members' order.
 
+use crate::rate::BitRate;
+
 /// Who wants how much beside which weight: one vessel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Want {
-    /// In bit/s.
-    pub bits: u64,
+    /// How much.
+    pub rate: BitRate,
     /// At least 1.
     pub weight: u32,
 }
@@ -17,7 +19,7 @@ pub(crate) struct Want {
 impl Want {
     /// Compares the levels at which two vessels are full: exactly, as cross products.
     pub fn by_level(&self, other: &Want) -> std::cmp::Ordering {
-        (u128::from(self.bits) * u128::from(other.weight)).cmp(&(u128::from(other.bits) * u128::from(self.weight)))
+        (u128::from(self.rate) * u128::from(other.weight)).cmp(&(u128::from(other.rate) * u128::from(self.weight)))
     }
 }
 
@@ -32,21 +34,21 @@ pub(crate) struct Sum {
 
 impl Sum {
     pub fn add(self, want: &Want) -> Sum {
-        Sum { bits: self.bits + u128::from(want.bits), weight: self.weight + u64::from(want.weight) }
+        Sum { bits: self.bits + u128::from(want.rate), weight: self.weight + u64::from(want.weight) }
     }
     pub fn plus(self, other: Sum) -> Sum {
         Sum { bits: self.bits + other.bits, weight: self.weight + other.weight }
     }
     pub fn less(self, want: &Want) -> Sum {
-        Sum { bits: self.bits - u128::from(want.bits), weight: self.weight - u64::from(want.weight) }
+        Sum { bits: self.bits - u128::from(want.rate), weight: self.weight - u64::from(want.weight) }
     }
 
     /// Whether the pool affords the level at which `last` is full. `self` is what all vessels hold
     /// that are full at that level (`last` among them), `weight` that of all vessels there are.
     /// Below 2^113 for 100,000 members: no overflow.
-    pub fn affords(self, last: &Want, weight: u64, pool: u64) -> bool {
+    pub fn affords(self, last: &Want, weight: u64, pool: BitRate) -> bool {
         let open = u128::from(weight - self.weight);
-        self.bits * u128::from(last.weight) + u128::from(last.bits) * open <= u128::from(pool) * u128::from(last.weight)
+        self.bits * u128::from(last.weight) + u128::from(last.rate) * open <= u128::from(pool) * u128::from(last.weight)
     }
 }
 
@@ -55,46 +57,43 @@ impl Sum {
 pub(crate) enum Level {
     /// Everybody has all that it wants.
     Full,
-    /// So many bit/s by so much weight.
-    At { bits: u64, weight: u64 },
+    /// So high a rate by so much weight.
+    At { rate: BitRate, weight: u64 },
 }
 
 impl Level {
     /// Nobody gets anything.
-    pub const EMPTY: Level = Level::At { bits: 0, weight: 1 };
+    pub const EMPTY: Level = Level::At { rate: BitRate::ZERO, weight: 1 };
 
     /// The level when the vessels in `full` are full and the others, of `weight` with them, share the rest.
-    pub fn above(full: Sum, weight: u64, pool: u64) -> Level {
+    pub fn above(full: Sum, weight: u64, pool: BitRate) -> Level {
         // `affords` held for the last full vessel, so they hold no more than the pool.
         let rest = u128::from(pool).saturating_sub(full.bits);
-        Level::At { bits: u64::try_from(rest).unwrap_or(u64::MAX), weight: (weight - full.weight).max(1) }
+        Level::At { rate: BitRate::of_sum(rest), weight: (weight - full.weight).max(1) }
     }
 
     /// What a vessel holds at this level.
-    pub fn share(self, want: &Want) -> u64 {
+    pub fn share(self, want: &Want) -> BitRate {
         match self {
-            Level::Full => want.bits,
-            Level::At { bits, weight } => {
+            Level::Full => want.rate,
+            Level::At { rate, weight } => {
                 // A division of 128 bits costs ten times one of 64, which nearly always do.
-                let share = match bits.checked_mul(u64::from(want.weight)) {
-                    Some(product) => product / weight,
-                    None => {
-                        let share = u128::from(want.weight) * u128::from(bits) / u128::from(weight);
-                        u64::try_from(share).unwrap_or(u64::MAX)
-                    }
+                let share = match rate.bits().checked_mul(u64::from(want.weight)) {
+                    Some(product) => BitRate::new(product / weight),
+                    None => BitRate::of_sum(u128::from(want.weight) * u128::from(rate) / u128::from(weight)),
                 };
-                want.bits.min(share)
+                want.rate.min(share)
             }
         }
     }
 }
 
-/// Fills the vessels from `pool` bit/s; gives the level and what is left. In linear time: a
-/// search for the last full vessel by halving (quickselect), each half looked at once.
-pub(crate) fn fill(wants: &mut [Want], pool: u64) -> (Level, u64) {
+/// Fills the vessels from `pool`; gives the level and what is left. In linear time: a search for the
+/// last full vessel by halving (quickselect), each half looked at once.
+pub(crate) fn fill(wants: &mut [Want], pool: BitRate) -> (Level, BitRate) {
     let all = wants.iter().fold(Sum::default(), |sum, w| sum.add(w));
     if let Some(left) = u128::from(pool).checked_sub(all.bits) {
-        return (Level::Full, u64::try_from(left).unwrap_or(pool));
+        return (Level::Full, BitRate::of_sum(left));
     }
     let mut full = Sum::default();
     let mut open = wants;
@@ -109,5 +108,5 @@ pub(crate) fn fill(wants: &mut [Want], pool: u64) -> (Level, u64) {
             open = &mut open[..middle];
         }
     }
-    (Level::above(full, all.weight, pool), 0)
+    (Level::above(full, all.weight, pool), BitRate::ZERO)
 }

@@ -8,11 +8,23 @@ mod oracle;
 
 use proptest::prelude::*;
 
-use super::{Demand, Member};
+use super::{Demand, Grant, Member};
+use crate::rate::BitRate;
 
-/// A plain member.
+/// A plain member, in bit/s.
 pub fn member(priority: u8, min: u64, max: u64) -> Member {
+    let (min, max) = (BitRate::new(min), BitRate::new(max));
     Member { priority, min, max, weight: 1, hard: false, over_max: false }
+}
+
+/// A demand of so many bit/s.
+pub fn wants(bits: u64) -> Demand {
+    Demand::Rate(BitRate::new(bits))
+}
+
+/// What each gets, in bit/s.
+pub fn rates(grants: &[Grant]) -> Vec<u64> {
+    grants.iter().map(|g| g.rate.bits()).collect()
 }
 
 /// The study's three members, in Mbit/s, with contracts as `exact` needs them for Figure 4.
@@ -26,7 +38,7 @@ pub fn study() -> [Member; 3] {
 }
 
 /// A pool: its capacity and members whose minima fit, with demands. Small numbers make ties.
-pub fn pools() -> impl Strategy<Value = (u64, Vec<Member>, Vec<Demand>)> {
+pub fn pools() -> impl Strategy<Value = (BitRate, Vec<Member>, Vec<Demand>)> {
     let scale = prop_oneof![Just(1u64), Just(7), Just(1_000_003), Just(80_000_000)];
     let one =
         (1u8..=8, 0u64..40, 0u64..100, 1u32..5, any::<bool>(), any::<bool>(), prop::option::weighted(0.8, 0u64..150));
@@ -39,10 +51,10 @@ pub fn pools() -> impl Strategy<Value = (u64, Vec<Member>, Vec<Demand>)> {
                 let min = (min * scale).min(left);
                 left -= min;
                 let max = (max * scale).max(min);
-                members.push(Member { priority, min, max, weight, hard, over_max });
-                demands.push(demand.map_or(Demand::Unbounded, |d| Demand::Rate(d * scale)));
+                members.push(Member { weight, hard, over_max, ..member(priority, min, max) });
+                demands.push(demand.map_or(Demand::Unbounded, |d| wants(d * scale)));
             }
-            (capacity / 8, members, demands)
+            (BitRate::new(capacity / 8), members, demands)
         })
         .prop_map(|(capacity, members, demands)| {
             // Minima were cut to eight times the capacity: fit them again, so that both the scarce and
@@ -50,7 +62,7 @@ pub fn pools() -> impl Strategy<Value = (u64, Vec<Member>, Vec<Demand>)> {
             let mut left = capacity;
             let fit = |m: Member| {
                 let min = m.min.min(left);
-                left -= min;
+                left = left - min;
                 Member { min, ..m }
             };
             (capacity, members.into_iter().map(fit).collect(), demands)

@@ -9,6 +9,7 @@
 use crate::allocate::{Demand, Member, exact};
 use crate::picos::rate_of;
 use crate::policy::program::Hierarchy;
+use crate::rate::BitRate;
 
 use super::Seen;
 
@@ -26,32 +27,32 @@ pub(super) struct Stage {
     apart: Vec<bool>,
     /// What may wait at the uplink, in bits: less is what bursts leave there.
     burst_bits: u64,
-    /// What its members' leaves have of their own, in bit/s. They send so much whatever the root has, and a root of HTB that
+    /// What its members' leaves have of their own. They send so much whatever the root has, and a root of HTB that
     /// has less makes a debt of time by it, up to a minute, which it works off before it lends again (`htb_charge_class` of
     /// net/sched/sch_htb.c): so long nobody would get more than his own, and who has none nothing.
-    own: u64,
-    /// What the others got lately, in bit/s: rises at once, falls by a quarter a period.
-    taken: u64,
+    own: BitRate,
+    /// What the others got lately: rises at once, falls by a quarter a period.
+    taken: BitRate,
 }
 
 impl Stage {
     pub(super) fn new(apart: Vec<bool>, program: &Hierarchy) -> Stage {
         let leaves = apart.iter().zip(&program.leaves).filter(|(apart, _)| !**apart);
-        let own = leaves.fold(0u64, |sum, (_, leaf)| sum.saturating_add(leaf.rate_bps));
-        Stage { apart, burst_bits: u64::from(program.burst_bytes) * 8, own, taken: 0 }
+        let own = leaves.fold(BitRate::ZERO, |sum, (_, leaf)| sum.saturating_add(leaf.rate_bps));
+        Stage { apart, burst_bits: u64::from(program.burst_bytes) * 8, own, taken: BitRate::ZERO }
     }
 
     /// What the stage's root gets of `root`, after a period of `time` picoseconds. `demands` are those of the loop;
     /// `waiting` bits wait at the uplink that came from the stage.
     pub(super) fn tick(
         &mut self,
-        root: u64,
+        root: BitRate,
         members: &[Member],
         demands: &[Demand],
         seen: &[Seen],
         waiting: u64,
         time: u64,
-    ) -> u64 {
+    ) -> BitRate {
         // The others' leaves at the uplink give them more at once: no room is needed on what they were seen to use.
         let demand = |((apart, demand), seen): ((&bool, &Demand), &Seen)| match apart {
             true if !seen.held_back => Demand::Rate(rate_of(seen.passed, time)),
@@ -60,17 +61,16 @@ impl Stage {
         let demands: Vec<Demand> = self.apart.iter().zip(demands).zip(seen).map(demand).collect();
         let grants = exact(root, members, &demands);
         let others = self.apart.iter().zip(&grants).filter(|(apart, _)| **apart);
-        let now = others.fold(0u64, |sum, (_, grant)| sum.saturating_add(grant.rate));
-        self.taken = now.max(self.taken / 4 * 3);
+        let now = others.fold(BitRate::ZERO, |sum, (_, grant)| sum.saturating_add(grant.rate));
+        self.taken = now.max(3 * (self.taken / 4));
         let late = rate_of(waiting.saturating_sub(self.burst_bits), time.saturating_mul(PERIODS));
         self.rest(root, self.taken.saturating_add(late))
     }
 
     /// What is left of `root`, in steps.
-    pub(super) fn rest(&self, root: u64, taken: u64) -> u64 {
-        let step = (root / STEPS).max(1);
-        let rest = root.saturating_sub(taken.div_ceil(step).saturating_mul(step));
-        rest.max(root / LEAST_PART).max(self.own.min(root)).max(1)
+    pub(super) fn rest(&self, root: BitRate, taken: BitRate) -> BitRate {
+        let rest = root.saturating_sub(taken.rounded_up(root / STEPS));
+        rest.max(root / LEAST_PART).max(self.own.min(root)).max(BitRate::ONE)
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use crate::picos::{MILLISECOND, bits_of};
     use crate::policy::program::{Framing, Leaf};
 
-    const M: u64 = 1_000_000;
+    const M: BitRate = BitRate::new(1_000_000);
     const PERIOD: u64 = 10 * MILLISECOND;
 
     fn member(priority: u8, min: u64) -> Member {
@@ -101,7 +101,8 @@ mod tests {
     fn after(periods: usize, stage: &mut Stage, members: &[Member], host: Seen, other: Seen, waiting: u64) -> u64 {
         let all = [Demand::Unbounded; 4];
         let seen = [host, seen(40, true), seen(40, true), other];
-        (0..periods).map(|_| stage.tick(100 * M, members, &all, &seen, waiting, PERIOD)).last().unwrap_or(0) / M
+        let rests = (0..periods).map(|_| stage.tick(100 * M, members, &all, &seen, waiting, PERIOD));
+        rests.last().unwrap_or_default() / M
     }
 
     fn stage() -> Stage {
@@ -149,12 +150,12 @@ mod tests {
     fn what_waits_behind_it_is_worked_off_and_a_burst_is_not() {
         let idle = seen(0, false);
         assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8), 100);
-        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8 + M), 89);
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 131_072 * 8 + M.bits()), 89);
         // Never below what leaves have of their own, which they send all the same.
-        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M), 40);
+        assert_eq!(after(1, &mut stage(), &members(1), idle, idle, 1000 * M.bits()), 40);
         // Nor while they are idle and somebody else takes all: when they begin to send, the root has no debt.
         let mut stage = stage();
-        let (demands, all) = ([Demand::Rate(0); 4], Demand::Unbounded);
+        let (demands, all) = ([Demand::Rate(BitRate::ZERO); 4], Demand::Unbounded);
         let demands = [all, demands[1], demands[2], all];
         let seen = [seen(50, true), idle, idle, seen(50, true)];
         assert_eq!(stage.tick(100 * M, &members(1), &demands, &seen, 0, PERIOD), 40 * M);

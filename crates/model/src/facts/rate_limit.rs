@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::Direction;
+use crate::rate::BitRate;
 
 /// What somebody else than vmio lets a network device send or receive at most.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -13,9 +14,9 @@ pub struct RateLimit {
     /// Who set it: `libvirt`, `proxmox`, `openvswitch`.
     pub by: String,
     /// What goes through in the long run, in bit/s.
-    pub rate_bps: u64,
+    pub rate_bps: BitRate,
     /// What goes through where nobody else wants it, in bit/s; null where that is no more.
-    pub peak_bps: Option<u64>,
+    pub peak_bps: Option<BitRate>,
     /// What goes through at once, in bytes; null where that is left to a default.
     pub burst_bytes: Option<u64>,
     /// Whether what is above it is dropped at once (a policer) instead of waiting in a queue.
@@ -23,8 +24,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// The most that goes through for longer than a burst, in bit/s.
-    pub fn most_bps(&self) -> u64 {
+    /// The most that goes through for longer than a burst.
+    pub fn most(&self) -> BitRate {
         self.peak_bps.map_or(self.rate_bps, |peak| peak.max(self.rate_bps))
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::facts::{Provenance, Subject};
 
+const LIMIT: BitRate = BitRate::new(20_000_000);
 const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
 const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
 const ROUTED: Way = Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
@@ -12,7 +13,7 @@ fn nic(model: &str, backend: &str) -> Nic {
 }
 
 fn sent(model: &str, backend: &str, way: Way) -> Holding {
-    holding(&nic(model, backend), way, &Abilities::HTB, Direction::GuestTx, 20_000_000)
+    holding(&nic(model, backend), way, &Abilities::HTB, Direction::GuestTx, LIMIT)
 }
 
 /// The table of what was measured (docs/guard-linux.md) and what follows for cards and connections.
@@ -50,24 +51,24 @@ fn what_a_guest_sends_waits_by_card_connection_and_way() {
 #[test]
 fn what_could_not_be_read_is_never_promised() {
     let unknown = Nic::unknown(Subject::net("web1", "net0"), Provenance::Transcript { name: "test".into() });
-    let got = holding(&unknown, OPEN, &Abilities::HTB, Direction::GuestTx, 1);
+    let got = holding(&unknown, OPEN, &Abilities::HTB, Direction::GuestTx, LIMIT);
     assert_eq!(got.waits, Waits::None);
     assert!(got.reason.contains("as root"), "{}", got.reason);
-    let got = holding(&Nic { backend: "tap".into(), ..unknown }, OPEN, &Abilities::HTB, Direction::GuestTx, 1);
+    let got = holding(&Nic { backend: "tap".into(), ..unknown }, OPEN, &Abilities::HTB, Direction::GuestTx, LIMIT);
     assert_eq!((got.waits, got.send_buffer_bytes), (Waits::Queued, None));
 }
 
 #[test]
 fn received_traffic_waits_on_the_host_where_the_plane_can() {
     let (tap, vf) = (nic("virtio-net", "tap"), nic("vfio", "vfio"));
-    let of = |nic: &Nic, plane: &Abilities| holding(nic, OPEN, plane, Direction::GuestRx, 20_000_000).waits;
+    let of = |nic: &Nic, plane: &Abilities| holding(nic, OPEN, plane, Direction::GuestRx, LIMIT).waits;
     assert_eq!(of(&tap, &Abilities::HTB), Waits::Queued);
     assert_eq!(of(&tap, &Abilities { receive: false, ..Abilities::HTB }), Waits::None);
     let cards = Abilities { card_rates: true, ..Abilities::HTB };
     let none = Abilities { card_rates: false, ..Abilities::HTB };
     assert_eq!(of(&vf, &cards), Waits::None, "cards limit what is sent alone");
     let function = Way { card: Some(3), ..Way::default() };
-    let of = |way, plane: &Abilities| holding(&vf, way, plane, Direction::GuestTx, 1);
+    let of = |way, plane: &Abilities| holding(&vf, way, plane, Direction::GuestTx, LIMIT);
     assert_eq!(of(function, &cards).waits, Waits::Nic);
     for (way, plane, why) in
         [(OPEN, &cards, "of the uplink's own card"), (function, &none, "sets no limit in the card")]
@@ -80,8 +81,8 @@ fn received_traffic_waits_on_the_host_where_the_plane_can() {
 
 #[test]
 fn the_send_buffer_follows_the_rate_within_what_was_tried() {
-    assert_eq!(send_buffer_bytes(0), 20_000);
-    assert_eq!(send_buffer_bytes(20_000_000), 25_000);
-    assert_eq!(send_buffer_bytes(1_000_000_000), 1_250_000);
-    assert_eq!(send_buffer_bytes(u64::MAX), 4 << 20);
+    assert_eq!(send_buffer_bytes(BitRate::ZERO), 20_000);
+    assert_eq!(send_buffer_bytes(LIMIT), 25_000);
+    assert_eq!(send_buffer_bytes(BitRate::new(1_000_000_000)), 1_250_000);
+    assert_eq!(send_buffer_bytes(BitRate::MAX), 4 << 20);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::policy::Links;
 use crate::policy::text::text;
 
-const M: u64 = 1_000_000;
+const M: BitRate = BitRate::new(1_000_000);
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -55,6 +55,7 @@ fn after(all: &[Limited]) -> (Policy, Vec<String>) {
     (read.policy, left)
 }
 
+/// Minimum and maximum, in Mbit/s.
 fn rates(policy: &Policy, limited: &Limited, way: Direction) -> Option<(u64, u64)> {
     let entry = assign(policy, &limited.interface)?.entry;
     let member = policy.class(entry.class_in(way)?).member(1000 * M);

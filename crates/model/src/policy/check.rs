@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use super::parse::{self, At, ClassDraft, Draft, EntryDraft};
 use super::program::Framing;
-use super::units::show_rate;
 use super::{
     Class, DEFAULT, Direction, Entry, Guard, HOST, HOST_PART, Links, Loaded, Matcher, Policy, PolicyError, Uplink,
 };
 use crate::problem::{Problem, Source};
+use crate::rate::BitRate;
 use crate::toml_reader::hint;
 
 /// Most minima that the arithmetic of an overcommitment lists one by one.
@@ -100,8 +100,7 @@ impl Check<'_> {
         if let (Some(min), Some(max)) = (&written.min, &written.max)
             && min.value > max.value
         {
-            let (least, most) = (show_rate(min.value), show_rate(max.value));
-            let what = format!("{least} is above the maximum of {most} ({})", self.place(max));
+            let what = format!("{} is above the maximum of {} ({})", min.value, max.value, self.place(max));
             self.problem(min, &format!("class.{name}.min"), what);
         }
         self.has_a_group(name, &written.group);
@@ -266,9 +265,9 @@ impl Check<'_> {
                 if !implicit && !mine.iter().any(uses) {
                     continue;
                 }
-                let of = format!("the capacity of {uplink} ({})", show_rate(capacity));
+                let of = format!("the capacity of {uplink} ({capacity})");
                 if let Some(max) = written.max.as_ref().filter(|m| m.value > capacity) {
-                    let what = format!("{} is above {of}, and limits nothing there", show_rate(max.value));
+                    let what = format!("{} is above {of}, and limits nothing there", max.value);
                     let warning = self.at(max, &format!("class.{name}.max"), what);
                     self.warnings.push(warning);
                 }
@@ -279,8 +278,7 @@ impl Check<'_> {
                 if let (Some(min), Some(entry)) = (written.min.as_ref().filter(|m| m.value > capacity), by_pattern) {
                     let what = format!(
                         "{} is above {of}: what comes through `{}` is guaranteed less",
-                        show_rate(min.value),
-                        entry.matcher
+                        min.value, entry.matcher
                     );
                     let warning = self.at(min, &format!("class.{name}.min"), what);
                     self.warnings.push(warning);
@@ -298,13 +296,12 @@ impl Check<'_> {
     }
 
     /// A maximum that takes from the host what it has without a word.
-    fn host(&mut self, written: &ClassDraft, uplink: &str, capacity: u64) {
+    fn host(&mut self, written: &ClassDraft, uplink: &str, capacity: BitRate) {
         let own = capacity / HOST_PART;
         if let (Some(max), None) = (written.max.as_ref().filter(|m| m.value < own), &written.min) {
             let what = format!(
-                "{} is below 2 % of the capacity of {uplink} ({}): the host is guaranteed no more than that",
-                show_rate(max.value),
-                show_rate(own)
+                "{} is below 2 % of the capacity of {uplink} ({own}): the host is guaranteed no more than that",
+                max.value
             );
             let warning = self.at(max, "class.host.max", what);
             self.warnings.push(warning);
@@ -316,8 +313,8 @@ impl Check<'_> {
     fn beside_the_host(&mut self, policy: &Policy, name: &str, written: &ClassDraft) {
         let (class, host) = (policy.class(name), policy.class(HOST));
         let uses = |e: &&Entry| [&e.class, &e.rx_class].into_iter().flatten().any(|c| c == name);
-        let Some(min) = written.min.as_ref().filter(|m| m.value > 0) else { return };
-        if class.priority > host.priority || host.min == Some(0) {
+        let Some(min) = written.min.as_ref().filter(|m| m.value > BitRate::ZERO) else { return };
+        if class.priority > host.priority || host.min == Some(BitRate::ZERO) {
             return;
         }
         if let Some(entry) = policy.entries.iter().filter(uses).find(|e| !e.matcher.is_exact()) {
@@ -341,29 +338,24 @@ fn begin(matcher: &Matcher) -> String {
     format!("{}:{}", matcher.kind.word(), matcher.prefix())
 }
 
-fn overcommitted(direction: Direction, capacity: u64, sum: u128) -> String {
+fn overcommitted(direction: Direction, capacity: BitRate, sum: u128) -> String {
     let over = show_sum(sum - u128::from(capacity));
-    format!(
-        "the minima of {} add up to {}, {over} above the capacity of {}",
-        direction.word(),
-        show_sum(sum),
-        show_rate(capacity)
-    )
+    format!("the minima of {} add up to {}, {over} above the capacity of {capacity}", direction.word(), show_sum(sum))
 }
 
 /// A sum of rates; more than 64 bits cannot be meant.
 fn show_sum(sum: u128) -> String {
-    u64::try_from(sum).map_or_else(|_| format!("{sum} bit/s"), show_rate)
+    u64::try_from(sum).map_or_else(|_| format!("{sum} bit/s"), |bits| BitRate::new(bits).to_string())
 }
 
 /// Each minimum, largest first where there are too many to list, and their sum.
-fn arithmetic(mut problem: Problem, minima: &[(String, u64)], sum: u128) -> Problem {
+fn arithmetic(mut problem: Problem, minima: &[(String, BitRate)], sum: u128) -> Problem {
     let mut rows: Vec<(String, String)> = Vec::new();
-    let mut sorted: Vec<&(String, u64)> = minima.iter().collect();
+    let mut sorted: Vec<&(String, BitRate)> = minima.iter().collect();
     if sorted.len() > LISTED {
         sorted.sort_by_key(|(_, min)| std::cmp::Reverse(*min));
     }
-    rows.extend(sorted.iter().take(LISTED).map(|(who, min)| (show_rate(*min), who.clone())));
+    rows.extend(sorted.iter().take(LISTED).map(|(who, min)| (min.to_string(), who.clone())));
     if sorted.len() > LISTED {
         let rest: u128 = sorted[LISTED..].iter().map(|(_, min)| u128::from(*min)).sum();
         rows.push((show_sum(rest), format!("{} more", sorted.len() - LISTED)));

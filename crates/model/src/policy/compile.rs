@@ -21,8 +21,8 @@ use super::Direction;
 use super::effective_minima;
 use super::pool::{Pool, Seat, Who};
 use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
-use super::units::show_rate;
 use crate::allocate::{Demand, Grant, Member, cap, exact};
+use crate::rate::BitRate;
 
 /// Priorities of a policy, 1 to 8, which are also what HTB has (`TC_HTB_NUMPRIO`).
 const PRIORITIES: usize = 8;
@@ -59,12 +59,12 @@ pub struct Abilities {
     pub hard: bool,
     /// It serves beyond maxima when all are met.
     pub over_max: bool,
-    /// The lowest rate that it takes, in bit/s.
-    pub least_bps: u64,
+    /// The lowest rate that it takes.
+    pub least_bps: BitRate,
     /// The highest.
-    pub most_bps: u64,
-    /// Rates are whole multiples of this, in bit/s.
-    pub step_bps: u64,
+    pub most_bps: BitRate,
+    /// Rates are whole multiples of this.
+    pub step_bps: BitRate,
     /// The largest packet that it handles as one, in bytes: 65,536 where packets are segmented behind it.
     pub packet_bytes: u32,
     /// Most members of a pool.
@@ -83,9 +83,9 @@ impl Abilities {
         form: Form::Hierarchy,
         hard: false,
         over_max: false,
-        least_bps: 8_000,
-        most_bps: 800_000_000_000,
-        step_bps: 8,
+        least_bps: BitRate::new(8_000),
+        most_bps: BitRate::new(800_000_000_000),
+        step_bps: BitRate::new(8),
         packet_bytes: 65_536,
         members: 10_000,
         receive: true,
@@ -157,37 +157,34 @@ pub fn capped(pool: &Pool, plane: &Abilities) -> Hierarchy {
     hierarchy
 }
 
-/// What the pool's members share, in bit/s: the capacity, of which a receiving pool leaves a part free, and a sending one
-/// what [`unframed_bps`] says.
-pub fn shared_bps(pool: &Pool, plane: &Abilities) -> u64 {
-    match pool.direction {
-        Direction::GuestTx => pool.capacity.saturating_sub(unframed_bps(pool, plane)).max(1),
-        Direction::GuestRx => {
-            let part = u128::from(pool.capacity) * u128::from(RECEIVE_PERCENT) / 100;
-            u64::try_from(part).unwrap_or(pool.capacity).max(1)
-        }
-    }
+/// What the pool's members share: the capacity, of which a receiving pool leaves a part free, and a sending one what
+/// [`unframed`] says.
+pub fn shared(pool: &Pool, plane: &Abilities) -> BitRate {
+    let shared = match pool.direction {
+        Direction::GuestTx => pool.capacity.saturating_sub(unframed(pool, plane)),
+        Direction::GuestRx => BitRate::of_sum(u128::from(pool.capacity) * u128::from(RECEIVE_PERCENT) / 100),
+    };
+    shared.max(BitRate::ONE)
 }
 
-/// What the wire may carry beyond what a plane counts, in bit/s: a packet that is cut into segments behind the queues counts
-/// one frame's framing, so that of full frames each but the first takes that much more.
-fn unframed_bps(pool: &Pool, plane: &Abilities) -> u64 {
+/// What the wire may carry beyond what a plane counts: a packet that is cut into segments behind the queues counts one
+/// frame's framing, so that of full frames each but the first takes that much more.
+fn unframed(pool: &Pool, plane: &Abilities) -> BitRate {
     if pool.direction != Direction::GuestTx || plane.packet_bytes < 2 * FULL_FRAME {
-        return 0;
+        return BitRate::ZERO;
     }
     let more = u128::from(pool.framing.overhead_bytes);
-    let part = (u128::from(pool.capacity) * more).div_ceil(u128::from(FULL_FRAME) + more);
-    u64::try_from(part).unwrap_or(pool.capacity)
+    BitRate::of_sum((u128::from(pool.capacity) * more).div_ceil(u128::from(FULL_FRAME) + more))
 }
 
 struct Compiler<'a> {
     pool: &'a Pool,
     plane: &'a Abilities,
     members: Vec<Member>,
-    /// See [`shared_bps`].
-    shared: u64,
+    /// See [`shared`](fn@shared).
+    shared: BitRate,
     /// The members' own rates, see [`own`].
-    own: Vec<u64>,
+    own: Vec<BitRate>,
     /// Least and largest weight by priority, from 0.
     weights: [Option<(u32, u32)>; PRIORITIES],
 }
@@ -197,25 +194,24 @@ fn rank(member: &Member) -> u8 {
     member.priority.clamp(1, PRIORITIES as u8) - 1
 }
 
-/// The members' own rates as a plane can have them, in bit/s: their minima, rounded up, and nobody below the least
-/// rate. Where all that is more than there is, the least rates of those without a minimum come off the minima of the last
-/// priority, as if somebody had come by a pattern.
-fn own(members: &[Member], shared: u64, plane: &Abilities) -> Vec<u64> {
-    let (step, least) = (plane.step_bps.max(1), plane.least_bps);
-    let own = |m: &Member| m.min.div_ceil(step).saturating_mul(step).max(least);
-    let rates: Vec<u64> = members.iter().map(own).collect();
+/// The members' own rates as a plane can have them: their minima, rounded up, and nobody below the least rate. Where
+/// all that is more than there is, the least rates of those without a minimum come off the minima of the last priority,
+/// as if somebody had come by a pattern.
+fn own(members: &[Member], shared: BitRate, plane: &Abilities) -> Vec<BitRate> {
+    let (step, least) = (plane.step_bps, plane.least_bps);
+    let rates: Vec<BitRate> = members.iter().map(|m| m.min.rounded_up(step).max(least)).collect();
     let sum: u128 = rates.iter().map(|r| u128::from(*r)).sum();
     if sum <= u128::from(shared) {
         return rates;
     }
-    let left = shared.saturating_sub(least.saturating_mul(rates.len() as u64));
-    let beyond: Vec<(u8, u64)> = members.iter().map(|m| (m.priority, m.min.saturating_sub(least))).collect();
-    effective_minima(left, &beyond).into_iter().map(|more| least + more / step * step).collect()
+    let left = shared.saturating_sub(BitRate::of_sum(u128::from(least) * rates.len() as u128));
+    let beyond: Vec<(u8, BitRate)> = members.iter().map(|m| (m.priority, m.min.saturating_sub(least))).collect();
+    effective_minima(left, &beyond).into_iter().map(|more| least + more.rounded_down(step)).collect()
 }
 
 impl<'a> Compiler<'a> {
     fn new(pool: &'a Pool, plane: &'a Abilities) -> Compiler<'a> {
-        let (members, shared) = (pool.members(), shared_bps(pool, plane));
+        let (members, shared) = (pool.members(), shared(pool, plane));
         let mut weights = [None; PRIORITIES];
         for member in &members {
             let weight = member.weight.max(1);
@@ -250,21 +246,14 @@ impl<'a> Compiler<'a> {
         if self.shared < plane.least_bps || self.shared > plane.most_bps {
             problems.push(format!(
                 "{at}: {} are shared, and plane {} takes {} to {}",
-                show_rate(self.shared),
-                plane.plane,
-                show_rate(plane.least_bps),
-                show_rate(plane.most_bps)
+                self.shared, plane.plane, plane.least_bps, plane.most_bps
             ));
         }
         for (seat, member) in self.pool.seats.iter().zip(&self.members) {
             if member.max < plane.least_bps {
                 problems.push(format!(
                     "{at}: {} has a maximum of {} (class {}), below the least of plane {}, {}; raise it",
-                    seat.name,
-                    show_rate(member.max),
-                    seat.class,
-                    plane.plane,
-                    show_rate(plane.least_bps)
+                    seat.name, member.max, seat.class, plane.plane, plane.least_bps
                 ));
             }
         }
@@ -275,29 +264,27 @@ impl<'a> Compiler<'a> {
                  interfaces match",
                 self.members.len(),
                 plane.plane,
-                show_rate(plane.least_bps),
-                show_rate(self.shared)
+                plane.least_bps,
+                self.shared
             ));
         }
         problems
     }
 
-    /// A ceiling as this plane can have it, in bit/s: rounded down, and not below the member's own rate.
-    fn ceiling(&self, member: &Member, own: u64) -> u64 {
-        let step = self.plane.step_bps.max(1);
-        let max = member.max.min(self.shared).min(self.plane.most_bps);
-        (max / step * step).max(own)
+    /// A ceiling as this plane can have it: rounded down, and not below the member's own rate.
+    fn ceiling(&self, member: &Member, own: BitRate) -> BitRate {
+        member.max.min(self.shared).min(self.plane.most_bps).rounded_down(self.plane.step_bps).max(own)
     }
 
     /// What may pass at once, in bytes: a millisecond's worth, and two of the largest packets. With less, a
     /// class whose ceiling is below the link's rate gets wrong shares of packets that are segmented late.
-    fn burst(&self, rate: u64) -> u32 {
-        let millisecond = rate / 8 / 1000;
+    fn burst(&self, rate: BitRate) -> u32 {
+        let millisecond = rate.bytes().bytes() / 1000;
         u32::try_from(millisecond).unwrap_or(u32::MAX / 2).max(self.plane.packet_bytes.saturating_mul(2))
     }
 
     fn hierarchy(&self) -> Hierarchy {
-        let leaf = |((seat, member), own): ((&Seat, &Member), &u64)| {
+        let leaf = |((seat, member), own): ((&Seat, &Member), &BitRate)| {
             let ceil_bps = self.ceiling(member, *own);
             Leaf {
                 name: seat.name.clone(),
@@ -309,9 +296,8 @@ impl<'a> Compiler<'a> {
                 queue_bytes: self.queue(ceil_bps),
             }
         };
-        let step = self.plane.step_bps.max(1);
         Hierarchy {
-            rate_bps: (self.shared / step * step).max(self.plane.least_bps),
+            rate_bps: self.shared.rounded_down(self.plane.step_bps).max(self.plane.least_bps),
             burst_bytes: self.burst(self.shared),
             framing: self.pool.framing,
             leaves: self.pool.seats.iter().zip(&self.members).zip(&self.own).map(leaf).collect(),
@@ -344,38 +330,31 @@ impl<'a> Compiler<'a> {
             let short: u128 =
                 self.members.iter().zip(&self.own).map(|(m, own)| u128::from(m.min.saturating_sub(*own))).sum();
             if short > 0 {
-                let short = show_rate(u64::try_from(short).unwrap_or(u64::MAX));
+                let short = BitRate::of_sum(short);
                 notes.push(format!(
                     "{at}: minima are held {short} short in all: members without one get {} each, the least of plane {}",
-                    show_rate(self.plane.least_bps),
-                    self.plane.plane
+                    self.plane.least_bps, self.plane.plane
                 ));
             }
         }
-        let unframed = unframed_bps(self.pool, self.plane);
-        if unframed > 0 {
+        if unframed(self.pool, self.plane) > BitRate::ZERO {
             notes.push(format!(
                 "{at}: {} of {} are shared: a packet that is cut into segments behind the queues counts the framing of \
                  one frame, and that of the others, {} bytes each, is left free",
-                show_rate(self.shared),
-                show_rate(self.pool.capacity),
-                self.pool.framing.overhead_bytes
+                self.shared, self.pool.capacity, self.pool.framing.overhead_bytes
             ));
         }
         if minima > u128::from(self.shared) {
-            let minima = show_rate(u64::try_from(minima).unwrap_or(u64::MAX));
+            let minima = BitRate::of_sum(minima);
             let why = match self.pool.direction {
                 Direction::GuestTx => "the rest is left free for framing".to_owned(),
                 Direction::GuestRx => {
                     format!("{RECEIVE_PERCENT} % of the capacity, so that the queue stands on this host")
                 }
             };
-            notes.push(format!(
-                "{at}: minima of {minima} are more than the {} that are shared ({why})",
-                show_rate(self.shared)
-            ));
+            notes.push(format!("{at}: minima of {minima} are more than the {} that are shared ({why})", self.shared));
         }
-        let has_minima = || self.named(|m| m.min > 0).iter().any(|name| name != super::HOST);
+        let has_minima = || self.named(|m| m.min > BitRate::ZERO).iter().any(|name| name != super::HOST);
         if self.pool.direction == Direction::GuestRx && has_minima() {
             notes.push(format!(
                 "{at}: minima hold against senders that give way (TCP); a flood that does not is lost on the link before \
@@ -386,8 +365,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// 50 ms at the ceiling, four of the largest packets at least, 16 MiB at most.
-    fn queue(&self, ceil_bps: u64) -> u32 {
-        let bytes = ceil_bps / 8 / 20;
+    fn queue(&self, ceiling: BitRate) -> u32 {
+        let bytes = ceiling.bytes().bytes() / 20;
         u32::try_from(bytes).unwrap_or(u32::MAX).clamp(self.plane.packet_bytes.saturating_mul(4), 16 << 20)
     }
 
@@ -410,7 +389,7 @@ impl<'a> Compiler<'a> {
         if self.plane.form == Form::Limits {
             return vec![Emulated::Sharing];
         }
-        let hard = self.named(|m| m.hard && m.min > 0 && !self.plane.hard);
+        let hard = self.named(|m| m.hard && m.min > BitRate::ZERO && !self.plane.hard);
         // With a maximum of all there is nobody can go beyond it.
         let over = self.named(|m| m.over_max && m.max < self.shared && !self.plane.over_max);
         let mut emulated = Vec::new();

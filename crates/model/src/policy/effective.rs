@@ -4,10 +4,12 @@
 //! host lose, too, when their priority is that of what came or a lower one; `check` warns of patterns
 //! that stand beside the host.
 
-/// The effective minimum of each member, in bit/s, of `(priority, minimum)`: minima are granted from
-/// priority 1 down; the first priority that no longer fits shares what is left in proportion to its
+use crate::rate::BitRate;
+
+/// The effective minimum of each member, of `(priority, minimum)`: minima are granted from priority 1
+/// down; the first priority that no longer fits shares what is left in proportion to its
 /// minima (rounded down), those after it get 0. The order of the members does not matter.
-pub fn effective_minima(capacity: u64, members: &[(u8, u64)]) -> Vec<u64> {
+pub fn effective_minima(capacity: BitRate, members: &[(u8, BitRate)]) -> Vec<BitRate> {
     let mut wanted = [0u128; 256];
     for (priority, minimum) in members {
         wanted[usize::from(*priority)] += u128::from(*minimum);
@@ -20,8 +22,8 @@ pub fn effective_minima(capacity: u64, members: &[(u8, u64)]) -> Vec<u64> {
         left = if granted < wanted { 0 } else { left - granted };
         (granted, wanted)
     });
-    let of = |(priority, minimum): &(u8, u64)| match shares[usize::from(*priority)] {
-        (granted, wanted) if granted < wanted => (u128::from(*minimum) * granted / wanted) as u64,
+    let of = |(priority, minimum): &(u8, BitRate)| match shares[usize::from(*priority)] {
+        (granted, wanted) if granted < wanted => BitRate::of_sum(u128::from(*minimum) * granted / wanted),
         _ => *minimum,
     };
     members.iter().map(of).collect()
@@ -29,16 +31,23 @@ pub fn effective_minima(capacity: u64, members: &[(u8, u64)]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::units::MAX_RATE;
     use super::*;
     use proptest::prelude::*;
 
+    /// All in bit/s.
+    fn effective(capacity: u64, members: &[(u8, u64)]) -> Vec<u64> {
+        let members: Vec<(u8, BitRate)> = members.iter().map(|(p, min)| (*p, BitRate::new(*min))).collect();
+        effective_minima(BitRate::new(capacity), &members).into_iter().map(BitRate::bits).collect()
+    }
+
     #[test]
     fn by_hand() {
-        assert_eq!(effective_minima(1000, &[(1, 300), (4, 700)]), [300, 700]);
+        assert_eq!(effective(1000, &[(1, 300), (4, 700)]), [300, 700]);
         // 700 are left for the 600 + 300 of priority 4; priority 8 gets nothing, though 1 would fit.
-        assert_eq!(effective_minima(1000, &[(8, 1), (4, 600), (1, 300), (4, 300)]), [0, 466, 300, 233]);
-        assert_eq!(effective_minima(0, &[(1, 5), (2, 0)]), [0, 0]);
-        assert_eq!(effective_minima(10, &[]), [0; 0]);
+        assert_eq!(effective(1000, &[(8, 1), (4, 600), (1, 300), (4, 300)]), [0, 466, 300, 233]);
+        assert_eq!(effective(0, &[(1, 5), (2, 0)]), [0, 0]);
+        assert_eq!(effective(10, &[]), [0; 0]);
     }
 
     proptest! {
@@ -46,10 +55,10 @@ mod tests {
 
         #[test]
         fn what_must_hold(
-            capacity in prop_oneof![0u64..1000, 0..=super::super::units::MAX_RATE],
-            members in prop::collection::vec((1u8..=8, prop_oneof![0u64..400, 0..=super::super::units::MAX_RATE]), 0..40),
+            capacity in prop_oneof![0u64..1000, 0..=MAX_RATE.bits()],
+            members in prop::collection::vec((1u8..=8, prop_oneof![0u64..400, 0..=MAX_RATE.bits()]), 0..40),
         ) {
-            let granted = effective_minima(capacity, &members);
+            let granted = effective(capacity, &members);
             let sum: u128 = granted.iter().map(|g| u128::from(*g)).sum();
             let wanted: u128 = members.iter().map(|m| u128::from(m.1)).sum();
             prop_assert!(sum <= u128::from(capacity));
@@ -71,10 +80,10 @@ mod tests {
             // Order independence, and more capacity never takes a minimum away.
             let mut turned = members.clone();
             turned.reverse();
-            let mut back = effective_minima(capacity, &turned);
+            let mut back = effective(capacity, &turned);
             back.reverse();
             prop_assert_eq!(&back, &granted);
-            let more = effective_minima(capacity.saturating_add(1000), &members);
+            let more = effective(capacity.saturating_add(1000), &members);
             prop_assert!(more.iter().zip(&granted).all(|(m, g)| m >= g));
         }
     }

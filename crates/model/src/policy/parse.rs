@@ -15,6 +15,7 @@ use super::outline::Outline;
 use super::program::Framing;
 use super::{DEFAULT, HOST, units};
 use crate::problem::{Problem, Source};
+use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section, hint};
 
 pub use groups::GroupDraft;
@@ -31,8 +32,8 @@ pub struct At<T> {
 #[derive(Debug, Default)]
 pub struct ClassDraft {
     pub priority: Option<At<u8>>,
-    pub min: Option<At<u64>>,
-    pub max: Option<At<u64>>,
+    pub min: Option<At<BitRate>>,
+    pub max: Option<At<BitRate>>,
     pub weight: Option<At<u32>>,
     pub reserve: Option<At<bool>>,
     pub over_max: Option<At<bool>>,
@@ -43,7 +44,7 @@ pub struct ClassDraft {
 pub struct UplinkDraft {
     /// Where it is first named.
     pub first: At<()>,
-    pub capacity: Option<At<u64>>,
+    pub capacity: Option<At<BitRate>>,
     pub framing: Option<At<Framing>>,
     /// A capacity is written, but could not be read.
     pub damaged: bool,
@@ -234,11 +235,11 @@ impl<'a> File<'a, '_> {
         }
         self.reader.known_keys(s, &["capacity", "framing"]);
         let capacity = self.optional(s, "capacity", |reader, value, path| {
-            let bits = rate(reader, value, path)?;
-            if bits == 0 {
+            let rate = rate(reader, value, path)?;
+            if rate == BitRate::ZERO {
                 reader.problem(&value.span(), path, "must be at least 1 bit/s".to_owned());
             }
-            (bits > 0).then_some(bits)
+            (rate > BitRate::ZERO).then_some(rate)
         });
         let framing = self.optional(s, "framing", |reader, value, path| {
             Some([Framing::ETHERNET, Framing::NONE][reader.word(value, path, &["ethernet", "none"])?])
@@ -336,11 +337,11 @@ fn text(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Op
     }
 }
 
-fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<u64> {
+fn rate(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
     quantity(reader, value, path, units::rate, "a rate such as \"300Mbit\"")
 }
 
-fn limit(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<u64> {
+fn limit(reader: &mut Reader<'_>, value: &Spanned<DeValue<'_>>, path: &str) -> Option<BitRate> {
     quantity(reader, value, path, units::limit, "a rate such as \"300Mbit\"")
 }
 

@@ -13,6 +13,7 @@ use super::pool::{Pool as Seated, Seat, Who};
 use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
 use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
+use crate::rate::BitRate;
 use crate::toml_reader::nearest;
 
 /// Version of the plan's JSON.
@@ -34,15 +35,19 @@ impl Algorithm {
     fn members(self, pool: &Seated, wants: &[Want]) -> Vec<Option<Member>> {
         let Algorithm::Dba = self else { return pool.members().into_iter().map(Some).collect() };
         // Minima to the first created first: the loop's own rule.
-        let own = |(s, w): (&Seat, &Want)| Member { min: if w.out_of_mind { 0 } else { s.contract.min }, ..s.contract };
+        let own = |(s, w): (&Seat, &Want)| Member {
+            min: if w.out_of_mind { BitRate::ZERO } else { s.contract.min },
+            ..s.contract
+        };
         let members: Vec<Member> = pool.seats.iter().zip(wants).map(own).collect();
         let state = Loop::new(pool.capacity, &members, Measures::Offered);
-        let there = |((m, w), min): ((&Member, &Want), &u64)| (!w.out_of_mind).then_some(Member { min: *min, ..*m });
+        let there =
+            |((m, w), min): ((&Member, &Want), &BitRate)| (!w.out_of_mind).then_some(Member { min: *min, ..*m });
         members.iter().zip(wants).zip(state.rates()).map(there).collect()
     }
 
     /// What each seat gets.
-    fn grants(self, capacity: u64, wants: &[Want], members: &[Option<Member>]) -> Vec<Grant> {
+    fn grants(self, capacity: BitRate, wants: &[Want], members: &[Option<Member>]) -> Vec<Grant> {
         let (there, demands): (Vec<Member>, Vec<Demand>) =
             wants.iter().zip(members).filter_map(|(w, m)| Some(((*m)?, w.demand))).unzip();
         let mut granted = match self {
@@ -166,9 +171,9 @@ pub struct Pool {
     /// The direction.
     pub direction: Direction,
     /// Bit/s.
-    pub capacity_bps: u64,
+    pub capacity_bps: BitRate,
     /// Capacity less the sum of all rates, hard minima that are idle included.
-    pub unused_bps: u64,
+    pub unused_bps: BitRate,
 }
 
 /// One member of a pool.
@@ -183,15 +188,15 @@ pub struct Row {
     /// Its class there.
     pub class: String,
     /// What it wants, in bit/s; `None` for everything.
-    pub demand_bps: Option<u64>,
+    pub demand_bps: Option<BitRate>,
     /// What it gets: guaranteed and spare.
-    pub rate_bps: u64,
+    pub rate_bps: BitRate,
     /// Of it, what it is owed.
-    pub guaranteed_bps: u64,
+    pub guaranteed_bps: BitRate,
     /// Of it, what others leave.
-    pub spare_bps: u64,
+    pub spare_bps: BitRate,
     /// Its minimum as far as all minima together fit; 0 where the algorithm leaves it out.
-    pub min_effective_bps: u64,
+    pub min_effective_bps: BitRate,
     /// Why it gets no more.
     pub limited_by: LimitedBy,
     /// Its contract; `min` is the class's.
@@ -206,7 +211,7 @@ pub struct Row {
 impl Row {
     /// It is the host or `default`, and wants nothing. Interfaces have no such names.
     pub fn is_idle_implicit(&self) -> bool {
-        [HOST, DEFAULT].contains(&self.name.as_str()) && self.demand_bps == Some(0)
+        [HOST, DEFAULT].contains(&self.name.as_str()) && self.demand_bps == Some(BitRate::ZERO)
     }
 }
 
@@ -276,7 +281,7 @@ fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
     let members = algorithm.members(&seated, wants);
     let Seated { uplink, direction, capacity, seats, .. } = seated;
     let grants = algorithm.grants(capacity, wants, &members);
-    let used: u64 = grants.iter().map(|g| g.rate).sum();
+    let used: BitRate = grants.iter().map(|g| g.rate).sum();
     let rows = seats.into_iter().zip(wants).zip(members).zip(&grants).map(|(((seat, want), member), grant)| Row {
         limited_by: limited_by(&seat, want.demand, grant),
         name: seat.name,
@@ -287,7 +292,7 @@ fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
         rate_bps: grant.rate,
         guaranteed_bps: grant.guaranteed,
         spare_bps: grant.spare,
-        min_effective_bps: member.map_or(0, |m| m.min),
+        min_effective_bps: member.map_or(BitRate::ZERO, |m| m.min),
         contract: seat.contract,
         member,
     });
@@ -350,8 +355,10 @@ impl<'a> Asked<'a> {
             let named = self.demands.get(&(seat.name.clone(), pool.direction)).copied();
             let implicit = seat.who != Who::Interface;
             Want {
-                demand: named.unwrap_or(if implicit { Demand::Rate(0) } else { Demand::Unbounded }),
-                out_of_mind: implicit && named.is_none() && policy.class(&seat.class).min.unwrap_or(0) == 0,
+                demand: named.unwrap_or(if implicit { Demand::Rate(BitRate::ZERO) } else { Demand::Unbounded }),
+                out_of_mind: implicit
+                    && named.is_none()
+                    && policy.class(&seat.class).min.unwrap_or_default() == BitRate::ZERO,
             }
         };
         pool.seats.iter().map(want).collect()

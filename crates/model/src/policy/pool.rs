@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use super::{DEFAULT, Direction, Entry, Framing, HOST, Policy, Uplink, effective_minima};
 use crate::allocate::Member;
+use crate::rate::BitRate;
 
 /// Which of a pool's members one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +48,8 @@ pub struct Pool {
     pub uplink: String,
     /// The direction.
     pub direction: Direction,
-    /// Bit/s.
-    pub capacity: u64,
+    /// What it carries in this direction.
+    pub capacity: BitRate,
     /// How a frame counts on it.
     pub framing: Framing,
     /// Its members: the host, the interfaces in the order given, and all the rest.
@@ -84,7 +85,7 @@ impl Pool {
 
     /// What each member is for the allocator: its contract with its *effective* minimum.
     pub fn members(&self) -> Vec<Member> {
-        let minima: Vec<(u8, u64)> = self.seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
+        let minima: Vec<(u8, BitRate)> = self.seats.iter().map(|s| (s.contract.priority, s.contract.min)).collect();
         let effective = effective_minima(self.capacity, &minima);
         self.seats.iter().zip(effective).map(|(s, min)| Member { min, ..s.contract }).collect()
     }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Direction;
 use super::compile::Abilities;
+use crate::rate::BitRate;
 
 /// How a frame counts on the wire.
 ///
@@ -36,8 +37,8 @@ impl Framing {
 /// priority, inside one in turns of a quantum; nobody goes beyond his ceiling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hierarchy {
-    /// Bit/s of the root: what all together get.
-    pub rate_bps: u64,
+    /// Of the root: what all together get.
+    pub rate_bps: BitRate,
     /// Of the root's bucket.
     pub burst_bytes: u32,
     /// How a frame counts.
@@ -51,10 +52,10 @@ pub struct Hierarchy {
 pub struct Leaf {
     /// Its name in the pool.
     pub name: String,
-    /// Its own, in bit/s: the effective minimum, and never less than the plane's least.
-    pub rate_bps: u64,
-    /// Not exceeded, in bit/s; at least the rate.
-    pub ceil_bps: u64,
+    /// Its own: the effective minimum, and never less than the plane's least.
+    pub rate_bps: BitRate,
+    /// Not exceeded; at least the rate.
+    pub ceil_bps: BitRate,
     /// 0 borrows first, 7 last.
     pub priority: u8,
     /// What it borrows in one turn.
@@ -67,9 +68,8 @@ pub struct Leaf {
 
 impl Leaf {
     /// Holds it to a limit whatever others leave: rounded down to what the plane can have, and not below its least.
-    pub fn cap(&mut self, bps: u64, plane: &Abilities) {
-        let step = plane.step_bps.max(1);
-        self.rate_bps = (bps.min(plane.most_bps) / step * step).max(plane.least_bps);
+    pub fn cap(&mut self, limit: BitRate, plane: &Abilities) {
+        self.rate_bps = limit.min(plane.most_bps).rounded_down(plane.step_bps).max(plane.least_bps);
         self.ceil_bps = self.rate_bps;
     }
 }
@@ -86,8 +86,8 @@ pub struct Limits {
 pub struct Limit {
     /// Its name in the pool.
     pub name: String,
-    /// Bit/s; never less than the effective minimum, so that a loop that died breaks no guarantee.
-    pub cap_bps: u64,
+    /// Never less than the effective minimum, so that a loop that died breaks no guarantee.
+    pub cap_bps: BitRate,
     /// What may pass at once.
     pub burst_bytes: u32,
 }

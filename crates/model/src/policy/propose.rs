@@ -6,21 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::assign::Interface;
 use super::{Class, DEFAULT, Direction, Entry, HOST, Kind, Matcher, Policy};
+use crate::rate::BitRate;
 
 /// Figures that a person would write, of each power of ten, in tenths.
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
-/// What is less is not told apart, and counts as idle, in bit/s: ARP and neighbour discovery are never silent.
-const LEAST: u64 = 100_000;
+/// What is less is not told apart, and counts as idle: ARP and neighbour discovery are never silent.
+const LEAST: BitRate = BitRate::new(100_000);
 /// Of a capacity so much is promised at most, in percent: what guests receive is shared below the link's rate.
 const PROMISED: u64 = 90;
 
-/// What was seen of an interface in one direction, in bit/s.
+/// What was seen of an interface in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Need {
     /// What it took at most nearly all of the time.
-    pub usual_bps: u64,
+    pub usual: BitRate,
     /// The most that it took.
-    pub peak_bps: u64,
+    pub peak: BitRate,
 }
 
 /// An interface with what was seen of it.
@@ -67,29 +68,29 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
     let all: Vec<&Needs> =
         all.iter().filter(|n| policy.uplinks.contains_key(&n.uplink) && seen.insert(n.matcher.label())).collect();
     // What each gets in each direction: minimum and maximum.
-    let mut wanted: Vec<[Option<(u64, u64)>; 2]> = vec![[None; 2]; all.len()];
+    let mut wanted: Vec<[Option<(BitRate, BitRate)>; 2]> = vec![[None; 2]; all.len()];
     for (uplink, told) in &policy.uplinks {
         for (way, _) in Direction::ALL.into_iter().enumerate() {
-            let reserved: u64 = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(told.capacity)).sum();
-            let promised = (told.capacity / 100 * PROMISED).saturating_sub(reserved);
-            let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak_bps >= LEAST);
+            let reserved: BitRate = [HOST, DEFAULT].iter().map(|c| policy.class(c).min_on(told.capacity)).sum();
+            let promised = (PROMISED * (told.capacity / 100)).saturating_sub(reserved);
+            let here = || all.iter().enumerate().filter(|(_, n)| n.uplink == *uplink && n.needs[way].peak >= LEAST);
             let rates = |need: Need| {
-                let max = up(need.peak_bps).min(told.capacity);
-                (if need.usual_bps == 0 { 0 } else { up(need.usual_bps).min(max) }, max)
+                let max = up(need.peak).min(told.capacity);
+                (if need.usual == BitRate::ZERO { BitRate::ZERO } else { up(need.usual).min(max) }, max)
             };
             let sum: u128 = here().map(|(_, n)| u128::from(rates(n.needs[way]).0)).sum();
             for (place, needs) in here() {
                 let (min, max) = rates(needs.needs[way]);
                 let fits = sum <= u128::from(promised);
-                let part = || u64::try_from(u128::from(min) * u128::from(promised) / sum.max(1)).unwrap_or(0);
+                let part = || BitRate::of_sum(u128::from(min) * u128::from(promised) / sum.max(1));
                 wanted[place][way] = Some((if fits { min } else { down(part()) }, max));
             }
         }
     }
-    let mut needs: Vec<(u64, u64)> = wanted.iter().flatten().flatten().copied().collect();
+    let mut needs: Vec<(BitRate, BitRate)> = wanted.iter().flatten().flatten().copied().collect();
     needs.sort_unstable_by_key(|(min, max)| std::cmp::Reverse((*max, *min)));
     needs.dedup();
-    let names: BTreeMap<(u64, u64), String> =
+    let names: BTreeMap<(BitRate, BitRate), String> =
         needs.iter().enumerate().map(|(n, need)| (*need, format!("seen-{}", n + 1))).collect();
     let mut classes: BTreeMap<String, Class> =
         [HOST, DEFAULT].into_iter().map(|name| (name.to_owned(), policy.class(name).clone())).collect();
@@ -98,7 +99,7 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
             .iter()
             .map(|((min, max), name)| (name.clone(), Class { min: Some(*min), max: Some(*max), ..Class::default() })),
     );
-    let entry = |(needs, [sent, received]): (&&Needs, [Option<(u64, u64)>; 2])| Entry {
+    let entry = |(needs, [sent, received]): (&&Needs, [Option<(BitRate, BitRate)>; 2])| Entry {
         matcher: needs.matcher.clone(),
         class: sent.map(|need| names[&need].clone()),
         rx_class: received.map(|need| names[&need].clone()),
@@ -110,19 +111,20 @@ pub fn from_needs(policy: &Policy, all: &[Needs]) -> Policy {
 }
 
 /// The next figure that a person would write.
-fn up(bits: u64) -> u64 {
-    let bits = bits.max(LEAST);
+fn up(rate: BitRate) -> BitRate {
+    let bits = rate.max(LEAST).bits();
     let ten = 10u64.pow(bits.ilog10()) / 10;
-    STEPS.into_iter().map(|step| step.saturating_mul(ten)).find(|rate| *rate >= bits).unwrap_or(ten.saturating_mul(100))
+    let figure = STEPS.into_iter().map(|step| step.saturating_mul(ten)).find(|figure| *figure >= bits);
+    BitRate::new(figure.unwrap_or(ten.saturating_mul(100)))
 }
 
 /// The one before; 0 for what is too little to promise.
-fn down(bits: u64) -> u64 {
-    if bits < LEAST {
-        return 0;
+fn down(rate: BitRate) -> BitRate {
+    if rate < LEAST {
+        return BitRate::ZERO;
     }
-    let ten = 10u64.pow(bits.ilog10()) / 10;
-    STEPS.into_iter().rev().map(|step| step * ten).find(|rate| *rate <= bits).unwrap_or(0)
+    let ten = BitRate::new(10u64.pow(rate.bits().ilog10()) / 10);
+    STEPS.into_iter().rev().map(|step| step * ten).find(|figure| *figure <= rate).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -142,7 +144,7 @@ mod tests {
     }
 
     fn needs(name: &str, uplink: &str, sent: (u64, u64), received: (u64, u64)) -> Needs {
-        let need = |(usual_bps, peak_bps)| Need { usual_bps, peak_bps };
+        let need = |(usual, peak)| Need { usual: BitRate::new(usual), peak: BitRate::new(peak) };
         let matcher = Matcher::new(Kind::Name, name).unwrap();
         Needs { matcher, uplink: uplink.into(), needs: [need(sent), need(received)] }
     }
@@ -150,10 +152,13 @@ mod tests {
     #[test]
     fn figures_are_rounded_to_what_a_person_would_write() {
         assert_eq!(
-            [1, 100_000, 11 * M, 15 * M, 71 * M, 701 * M].map(up),
+            [1, 100_000, 11 * M, 15 * M, 71 * M, 701 * M].map(|bits| up(BitRate::new(bits)).bits()),
             [100_000, 100_000, 15 * M, 15 * M, 100 * M, 1000 * M]
         );
-        assert_eq!([0, 99_999, 14 * M, 15 * M, 699 * M].map(down), [0, 0, 10 * M, 15 * M, 500 * M]);
+        assert_eq!(
+            [0, 99_999, 14 * M, 15 * M, 699 * M].map(|bits| down(BitRate::new(bits)).bits()),
+            [0, 0, 10 * M, 15 * M, 500 * M]
+        );
     }
 
     #[test]
@@ -161,12 +166,13 @@ mod tests {
         let all = [
             needs("a", "eth0", (40 * M, 90 * M), (0, 0)),
             needs("b", "eth0", (45 * M, 95 * M), (M, 2 * M)),
-            needs("idle", "eth0", (0, 0), (0, LEAST - 1)),
+            needs("idle", "eth0", (0, 0), (0, LEAST.bits() - 1)),
             needs("gone", "eth9", (M, M), (M, M)),
         ];
         let policy = from_needs(&base(), &all);
+        let bits = |rate: Option<BitRate>| rate.map(BitRate::bits);
         let classes: Vec<(&str, Option<u64>, Option<u64>)> =
-            policy.classes.iter().map(|(name, c)| (name.as_str(), c.min, c.max)).collect();
+            policy.classes.iter().map(|(name, c)| (name.as_str(), bits(c.min), bits(c.max))).collect();
         let (first, second) = (("seen-1", Some(50 * M), Some(100 * M)), ("seen-2", Some(M), Some(2 * M)));
         assert_eq!(classes, [("default", Some(0), None), ("host", None, None), first, second]);
         let entries: Vec<_> =

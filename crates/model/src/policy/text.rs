@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::groups::GroupKey;
-use super::units::{show_rate, show_time};
+use super::units::show_time;
 use super::{Class, Framing, Guard, Policy};
 
 /// The whole policy as TOML. Every capacity is written, also one that the kernel knows.
@@ -18,7 +18,7 @@ pub fn text(policy: &Policy) -> String {
     }
     for (name, uplink) in &policy.uplinks {
         let framing = if uplink.framing == Framing::ETHERNET { "ethernet" } else { "none" };
-        let (name, capacity) = (key(name), show_rate(uplink.capacity));
+        let (name, capacity) = (key(name), uplink.capacity);
         let _ = write!(out, "{}[uplink.{name}]\ncapacity = \"{capacity}\"\nframing = \"{framing}\"\n", apart(&out));
     }
     for (name, class) in &policy.classes {
@@ -54,7 +54,7 @@ fn keys(class: &Class, implicit: &Class) -> String {
     }
     for (word, rate) in [("min", class.min.filter(|min| Some(*min) != implicit.min)), ("max", class.max)] {
         if let Some(rate) = rate {
-            let _ = writeln!(out, "{word} = \"{}\"", show_rate(rate));
+            let _ = writeln!(out, "{word} = \"{rate}\"");
         }
     }
     if class.weight != implicit.weight {

@@ -2,6 +2,7 @@
 //! A): instead of tokens it keeps the time at which the next packet is due at the bucket's rate.
 
 use crate::picos::{MILLISECOND, time_of};
+use crate::rate::BitRate;
 
 /// What a bucket lets pass at once after a pause unless something else is asked for: a millisecond's worth.
 const BURST: u64 = MILLISECOND;
@@ -9,7 +10,7 @@ const BURST: u64 = MILLISECOND;
 #[derive(Debug, Clone)]
 pub struct Bucket {
     packet_bits: u64,
-    rate: u64,
+    rate: BitRate,
     /// Time of a packet at the rate, in picoseconds.
     gap: u64,
     /// How long before it is due a packet may pass, in picoseconds; a packet's gap at least.
@@ -19,23 +20,23 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// A full bucket; `u64::MAX` bit/s for no limit.
-    pub fn new(packet_bits: u64, rate: u64) -> Bucket {
+    /// A full bucket; [`BitRate::MAX`] for no limit.
+    pub fn new(packet_bits: u64, rate: BitRate) -> Bucket {
         Bucket::with_burst(packet_bits, rate, BURST)
     }
 
     /// One that lets `burst` picoseconds' worth pass at once after a pause.
-    pub fn with_burst(packet_bits: u64, rate: u64, burst: u64) -> Bucket {
+    pub fn with_burst(packet_bits: u64, rate: BitRate, burst: u64) -> Bucket {
         Bucket { packet_bits, rate, gap: time_of(packet_bits, rate), burst, due: 0 }
     }
 
-    /// In bit/s.
-    pub fn rate(&self) -> u64 {
+    /// Its rate.
+    pub fn rate(&self) -> BitRate {
         self.rate
     }
 
     /// Changes the rate; what was taken in advance stays the same number of bits.
-    pub fn set_rate(&mut self, now: u64, rate: u64) {
+    pub fn set_rate(&mut self, now: u64, rate: BitRate) {
         if rate == self.rate {
             return;
         }

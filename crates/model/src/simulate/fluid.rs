@@ -11,6 +11,7 @@ use crate::control::Seen;
 use crate::picos::{bits_of, rate_of};
 use crate::policy::compile::Refusal;
 use crate::policy::program::Leaf;
+use crate::rate::BitRate;
 
 pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal> {
     let Guarded { mut control, program } = Guarded::new(scenario, settings)?;
@@ -21,7 +22,8 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
     let mut flows: Vec<Flow> = scenario.vifs.iter().map(|v| Flow::new(&v.source, packet_bits)).collect();
     let (mut rings, mut queues) = (vec![0u64; n], vec![0u64; n]);
     // The order in which the wire serves: all alike, or by contract.
-    let all_alike = Member { priority: 1, min: 0, max: u64::MAX, weight: 1, hard: false, over_max: false };
+    let (min, max) = (BitRate::ZERO, BitRate::MAX);
+    let all_alike = Member { priority: 1, min, max, weight: 1, hard: false, over_max: false };
     let mut shares: Vec<Member> = match &program {
         Some(program) => {
             let leaf = |(l, v): (&Leaf, &Vif)| Member {
@@ -43,8 +45,8 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
             let totals = &mut recorder.totals[i];
             let mut offered = flows[i].bits(&scenario.vifs[i].source, now, end);
             // A scheduler's ceilings act on its queues, below.
-            let cap = if program.is_some() { u64::MAX } else { control.in_force().caps[i] };
-            let limit = if cap == u64::MAX { u64::MAX } else { bits_of(cap, time) };
+            let cap = if program.is_some() { BitRate::MAX } else { control.in_force().caps[i] };
+            let limit = if cap == BitRate::MAX { u64::MAX } else { bits_of(cap, time) };
             if flows[i].rate.is_some() {
                 // It waits for room instead of losing.
                 let room = ring_bits.saturating_add(limit) - rings[i];
@@ -120,8 +122,8 @@ fn in_proportion(wanted: &[u64], room: u64) -> Vec<u64> {
 
 /// A source's state.
 struct Flow {
-    /// Of a TCP-like source, in bit/s.
-    rate: Option<u64>,
+    /// Of a TCP-like source.
+    rate: Option<BitRate>,
     /// Place in the schedule.
     place: usize,
 }
@@ -137,7 +139,7 @@ impl Flow {
 
     /// What it wants to send from `now` to `end`, in bits.
     fn bits(&mut self, source: &Source, now: u64, end: u64) -> u64 {
-        let Source::OpenLoop(schedule) = source else { return bits_of(self.rate.unwrap_or(0), end - now) };
+        let Source::OpenLoop(schedule) = source else { return bits_of(self.rate.unwrap_or_default(), end - now) };
         let mut bits = 0;
         let mut at = now;
         while let Some((from, rate)) = schedule.get(self.place) {
@@ -156,11 +158,11 @@ impl Flow {
     }
 
     /// After a step: half when something was dropped, else a packet more a round trip.
-    fn turn(&mut self, source: &Source, dropped: bool, time: u64, packet_bits: u64, limit: u64) {
+    fn turn(&mut self, source: &Source, dropped: bool, time: u64, packet_bits: u64, limit: BitRate) {
         if let (Some(rate), Source::Aimd { rtt }) = (&mut self.rate, source) {
             let packet = rate_of(packet_bits, *rtt);
             let trips = u128::from(time) * u128::from(SECOND) / u128::from((*rtt).max(1));
-            let more = u64::try_from(u128::from(packet) * trips / u128::from(SECOND)).unwrap_or(u64::MAX);
+            let more = BitRate::of_sum(u128::from(packet) * trips / u128::from(SECOND));
             *rate = if dropped { (*rate / 2).max(packet) } else { rate.saturating_add(more).min(limit) };
         }
     }

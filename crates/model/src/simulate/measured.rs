@@ -7,6 +7,7 @@ use super::{Enforcement, MILLISECOND, Outcome, SECOND, Sample, Scenario, Setting
 use crate::cell::{Cell, Side};
 use crate::control::Allocator;
 use crate::figure::{Reading, scalar};
+use crate::rate::BitRate;
 use crate::result::{CpuUse, Sample as Taken, Watched, WorkloadResult};
 use crate::run::Run;
 use crate::study::Study;
@@ -48,16 +49,19 @@ pub struct Trial {
 impl Scenario {
     /// The same on another link for another time: rates in proportion to the one, times to the other.
     #[must_use]
-    pub fn scaled(&self, capacity: u64, duration: u64) -> Scenario {
-        let part =
-            |value: u64, of: u64, to: u64| u64::try_from(u128::from(value) * u128::from(to) / u128::from(of.max(1)));
-        let rate = |bps: u64| part(bps, self.capacity, capacity).unwrap_or(u64::MAX);
-        let time = |at: u64| part(at, self.duration, duration).unwrap_or(u64::MAX);
+    pub fn scaled(&self, capacity: BitRate, duration: u64) -> Scenario {
+        let rate = |rate: BitRate| {
+            BitRate::of_sum(u128::from(rate) * u128::from(capacity) / u128::from(self.capacity.max(BitRate::ONE)))
+        };
+        let time = |at: u64| {
+            let time = u128::from(at) * u128::from(duration) / u128::from(self.duration.max(1));
+            u64::try_from(time).unwrap_or(u64::MAX)
+        };
         let vif = |vif: &Vif| {
             let mut vif = vif.clone();
             (vif.contract.min, vif.contract.max) = (rate(vif.contract.min), rate(vif.contract.max));
             if let Source::OpenLoop(steps) = &mut vif.source {
-                steps.iter_mut().for_each(|(at, bps)| (*at, *bps) = (time(*at), rate(*bps)));
+                steps.iter_mut().for_each(|(at, offer)| (*at, *offer) = (time(*at), rate(*offer)));
             }
             vif
         };
@@ -82,7 +86,7 @@ fn trial(taken: &[&Taken], study: &Study, scenario: &Scenario) -> Option<Trial> 
     }
     let duration = (study.repeat.seconds * SECOND as f64) as u64;
     let rounds: Vec<Vec<Member>> = taken.iter().map(|sample| members(sample, duration)).collect::<Option<_>>()?;
-    let mut scenario = scenario.scaled(mbit * 1_000_000, duration);
+    let mut scenario = scenario.scaled(BitRate::new(mbit * 1_000_000), duration);
     scenario.packet_bytes = rounds.first()?.first()?.packet_bytes;
     let guard = cell.settings.get(GUARD).cloned();
     let (allocator, period) = match &guard {
@@ -94,7 +98,7 @@ fn trial(taken: &[&Taken], study: &Study, scenario: &Scenario) -> Option<Trial> 
         (_, true) => Enforcement::Queued,
         (_, false) => Enforcement::Held,
     };
-    let waits = scenario.capacity / 8 * WAIT_MS / 1000 / u64::from(scenario.packet_bytes);
+    let waits = scenario.capacity.bytes().bytes() * WAIT_MS / 1000 / u64::from(scenario.packet_bytes);
     let mut settings = Settings { enforcement, ..Settings::new(allocator, period) };
     if allocator == Allocator::None {
         settings.queue = u32::try_from(waits).unwrap_or(u32::MAX);
@@ -186,7 +190,7 @@ fn outcome(rounds: &[Vec<Member>], scenario: &Scenario) -> Outcome {
     let places = 0..scenario.vifs.len();
     let points = rounds.iter().flatten().map(|member| member.series.len()).min().unwrap_or(0);
     let rate = |i: usize, point: usize| {
-        (rounds.iter().map(|members| members[i].series[point]).sum::<f64>() / count as f64) as u64
+        BitRate::new((rounds.iter().map(|members| members[i].series[point]).sum::<f64>() / count as f64) as u64)
     };
     let step = step(scenario.duration);
     let sample = |point: usize| Sample {
@@ -234,19 +238,21 @@ mod tests {
 
     use super::*;
 
+    const M: BitRate = BitRate::new(1_000_000);
+
     fn paper() -> Scenario {
         Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()
     }
 
     #[test]
     fn a_scenario_is_scaled_in_rate_and_time() {
-        let scaled = paper().scaled(100_000_000, 60 * SECOND);
+        let scaled = paper().scaled(100 * M, 60 * SECOND);
         let first = &scaled.vifs[0];
-        assert_eq!((first.contract.min, first.contract.max), (30_000_000, 60_000_000));
+        assert_eq!((first.contract.min, first.contract.max), (30 * M, 60 * M));
         let at = [0, 20, 28, 34, 38, 50].map(|s| s * SECOND);
-        let rates = [80, 20, 60, 20, 50, 80].map(|m| m * 1_000_000);
+        let rates = [80, 20, 60, 20, 50, 80].map(|m| m * M);
         assert_eq!(first.source, Source::OpenLoop(at.into_iter().zip(rates).collect()));
-        assert_eq!(paper().scaled(1_000_000_000, 300 * SECOND), paper(), "as it is");
+        assert_eq!(paper().scaled(1000 * M, 300 * SECOND), paper(), "as it is");
     }
 
     /// 2 s of 1,000 packets of 1,250 bytes, whose headers of 250 bytes more count; half of them arrived.
@@ -276,7 +282,7 @@ mod tests {
         assert_eq!((dropped_bits, received_bits), (800 * bits, 1000 * bits));
         assert_eq!(member.series.len(), 20);
         assert!(member.series.iter().all(|rate| (rate - 6e6).abs() < 1.0), "{:?}", member.series);
-        let scenario = paper().scaled(10_000_000, 2 * SECOND);
+        let scenario = paper().scaled(10 * M, 2 * SECOND);
         let mut both: Vec<Vec<Member>> = Vec::new();
         for _ in 0..2 {
             both.push((0..3).map(|_| self::member(&result(), 2 * SECOND).unwrap()).collect());
@@ -284,7 +290,7 @@ mod tests {
         let outcome = outcome(&both, &scenario);
         assert_eq!((outcome.totals.len(), outcome.series.len()), (3, 20));
         assert!((outcome.totals[1].loss_ratio() - 0.5).abs() < 1e-9);
-        assert_eq!(outcome.series[0].scheduled, [8_000_000, 8_000_000, 8_000_000]);
+        assert_eq!(outcome.series[0].scheduled, [8 * M; 3]);
         assert_eq!(outcome.series[19].at, 2 * SECOND);
         let nothing = WorkloadResult { raw: json!({}), ..result() };
         assert!(self::member(&nothing, SECOND).is_none());

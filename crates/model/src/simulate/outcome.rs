@@ -2,6 +2,7 @@
 
 use super::Scenario;
 use crate::picos::{MILLISECOND, bits_of, rate_of};
+use crate::rate::BitRate;
 
 /// Minima are judged over windows of so many picoseconds.
 const WINDOW: u64 = 100 * MILLISECOND;
@@ -48,12 +49,12 @@ impl Totals {
 pub struct Sample {
     /// End of what it covers, in picoseconds from the start.
     pub at: u64,
-    /// Received, in bit/s, by member.
-    pub received: Vec<u64>,
-    /// Scheduled, in bit/s, by member.
-    pub scheduled: Vec<u64>,
-    /// Limits at the end, in bit/s, by member; `u64::MAX` for none.
-    pub caps: Vec<u64>,
+    /// Received, by member.
+    pub received: Vec<BitRate>,
+    /// Scheduled, by member.
+    pub scheduled: Vec<BitRate>,
+    /// Limits at the end, by member; [`BitRate::MAX`] for none.
+    pub caps: Vec<BitRate>,
 }
 
 /// What came of a run.
@@ -72,7 +73,7 @@ pub struct Outcome {
 /// Collects an outcome while a run goes on.
 pub struct Recorder {
     pub totals: Vec<Totals>,
-    minima: Vec<u64>,
+    minima: Vec<BitRate>,
     packet_bits: u64,
     window: (u64, Vec<Totals>),
     sample: (u64, Vec<Totals>),
@@ -101,7 +102,7 @@ impl Recorder {
     }
 
     /// Notes what is due at `now`; call it at [`Self::next`] or as near after as there is a step.
-    pub fn look(&mut self, now: u64, caps: &[u64]) {
+    pub fn look(&mut self, now: u64, caps: &[BitRate]) {
         if now >= self.window.0 + WINDOW {
             let time = now - self.window.0;
             for (i, before) in self.window.1.iter_mut().enumerate() {
@@ -118,7 +119,7 @@ impl Recorder {
         }
         if now >= self.sample.0 + self.step {
             let time = now - self.sample.0;
-            let rates = |of: fn(&Totals) -> u64| -> Vec<u64> {
+            let rates = |of: fn(&Totals) -> u64| -> Vec<BitRate> {
                 self.sample.1.iter().zip(&self.totals).map(|(b, t)| rate_of(of(t) - of(b), time)).collect()
             };
             let n = self.sample.1.len();

@@ -16,6 +16,7 @@ use super::{Enforcement, Scenario, Settings};
 use crate::control::{Control, Seen};
 use crate::picos::time_of;
 use crate::policy::compile::Refusal;
+use crate::rate::BitRate;
 
 struct Path<'a> {
     source: Running<'a>,
@@ -38,7 +39,7 @@ struct World<'a> {
     random: Random,
     packet_bits: u64,
     packet_time: u64,
-    capacity: u64,
+    capacity: BitRate,
     /// The host's scheduler, where limits act in it.
     scheduler: Option<Scheduler>,
     /// Whose packets wait in the queue that all share, where they share one.
@@ -96,10 +97,15 @@ enum Event {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, settings: &'a Settings, caps: &[u64], scheduler: Option<Scheduler>) -> World<'a> {
+    fn new(
+        scenario: &'a Scenario,
+        settings: &'a Settings,
+        caps: &[BitRate],
+        scheduler: Option<Scheduler>,
+    ) -> World<'a> {
         let packet_bits = u64::from(scenario.packet_bytes) * 8;
         let mut random = Random::new(settings.seed);
-        let path = |(vif, cap): (&'a super::Vif, &u64)| {
+        let path = |(vif, cap): (&'a super::Vif, &BitRate)| {
             let mut source = Running::new(&vif.source, packet_bits, settings.shares_a_queue());
             Path {
                 comes: source.next(&mut random),

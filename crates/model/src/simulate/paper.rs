@@ -83,7 +83,7 @@ impl Published {
             What::LossPercent => Some(outcome.totals.get(i)?.loss_ratio() * 100.0),
             What::ThroughputMbit => {
                 let holds = |at: u64| {
-                    let offers = |v: &Vif| v.source.offers(at) / 1_000_000;
+                    let offers = |v: &Vif| v.source.offers(at).bits() / 1_000_000;
                     scenario.vifs.iter().map(offers).collect::<Vec<u64>>() == self.while_offered_mbit
                 };
                 let within = |at: u64| at >= SECOND && holds(at - SECOND) && holds(at.saturating_sub(1));
@@ -91,7 +91,7 @@ impl Published {
                     .series
                     .iter()
                     .filter(|s| within(s.at))
-                    .filter_map(|s| Some(*s.received.get(i)? as f64))
+                    .filter_map(|s| Some(s.received.get(i)?.bits() as f64))
                     .collect();
                 (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64 / 1e6)
             }

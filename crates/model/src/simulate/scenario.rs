@@ -9,10 +9,13 @@ use super::{MILLISECOND, SECOND, Source as Sender, Vif};
 use crate::allocate::Member;
 use crate::policy::units;
 use crate::problem::{Problem, Source};
+use crate::rate::BitRate;
 use crate::toml_reader::{Reader, Section, value_span};
 
 /// Bytes of a packet where a scenario does not say.
 pub const PACKET_BYTES: u32 = 1500;
+/// What rates of a scenario are written in.
+const MBIT: BitRate = BitRate::new(1_000_000);
 /// Most that a schedule may say, in Mbit/s: 100 Tbit/s.
 const MAX_MBIT: u32 = 100_000_000;
 /// Longest simulated time, in seconds.
@@ -21,8 +24,8 @@ const MAX_SECONDS: u32 = 86_400;
 /// An uplink with its members, in order of creation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scenario {
-    /// Of the uplink, in bit/s.
-    pub capacity: u64,
+    /// Of the uplink.
+    pub capacity: BitRate,
     /// Of every packet.
     pub packet_bytes: u32,
     /// Simulated time, in picoseconds.
@@ -82,7 +85,7 @@ fn read(reader: &mut Reader<'_>, root: &Spanned<DeTable<'_>>) -> Option<Scenario
     let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
     reader.known_keys(&top, &KEYS);
     let capacity = reader.string(&top, "uplink", None).and_then(|text| match units::rate(&text) {
-        Ok(0) => refuse(reader, &top, "uplink", "must be at least 1 bit/s".into()),
+        Ok(BitRate::ZERO) => refuse(reader, &top, "uplink", "must be at least 1 bit/s".into()),
         Ok(rate) => Some(rate),
         Err(error) => refuse(reader, &top, "uplink", error.to_string()),
     });
@@ -93,7 +96,7 @@ fn read(reader: &mut Reader<'_>, root: &Spanned<DeTable<'_>>) -> Option<Scenario
     if let (Some(capacity), Some(vifs)) = (capacity, &vifs) {
         let minima: u128 = vifs.iter().map(|v| u128::from(v.contract.min)).sum();
         if minima > u128::from(capacity) {
-            let sum = units::show_rate(u64::try_from(minima).unwrap_or(u64::MAX));
+            let sum = BitRate::of_sum(minima);
             refuse::<()>(reader, &top, "vm", format!("the minima add up to {sum}, more than the uplink has"));
         }
     }
@@ -170,8 +173,8 @@ fn member(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vif> {
     };
     let contract = Member {
         priority: u8::try_from(priority?).ok()?,
-        min: u64::from(min?) * 1_000_000,
-        max: u64::from(max?) * 1_000_000,
+        min: u64::from(min?) * MBIT,
+        max: u64::from(max?) * MBIT,
         weight: weight?,
         hard: hard?,
         over_max: over_max?,
@@ -180,21 +183,21 @@ fn member(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vif> {
 }
 
 /// `[[from second, Mbit/s], …]`.
-fn schedule(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vec<(u64, u64)>> {
+fn schedule(reader: &mut Reader<'_>, s: &Section<'_, '_>) -> Option<Vec<(u64, BitRate)>> {
     let how = "must be a list of [from second, Mbit/s]";
     let items = match s.table.get("offered_mbit").map(Spanned::get_ref) {
         Some(DeValue::Array(items)) if !items.is_empty() => items,
         _ => return refuse(reader, s, "offered_mbit", how.into()),
     };
     let path = s.key("offered_mbit");
-    let mut all: Vec<(u64, u64)> = Vec::new();
+    let mut all: Vec<(u64, BitRate)> = Vec::new();
     for item in items.iter() {
         let pair = match item.get_ref() {
             DeValue::Array(pair) if pair.len() == 2 => pair,
             _ => return refuse(reader, s, "offered_mbit", how.into()),
         };
         let from = u64::from(reader.whole_value(pair.first()?, &path, 0, MAX_SECONDS)?) * SECOND;
-        let rate = u64::from(reader.whole_value(pair.get(1)?, &path, 0, MAX_MBIT)?) * 1_000_000;
+        let rate = u64::from(reader.whole_value(pair.get(1)?, &path, 0, MAX_MBIT)?) * MBIT;
         if all.last().is_some_and(|last| last.0 >= from) {
             reader.problem(&item.span(), &path, "the seconds must rise".into());
             return None;

@@ -3,6 +3,7 @@
 use super::Source;
 use super::random::Random;
 use crate::picos::{SECOND, time_of};
+use crate::rate::BitRate;
 
 /// A source that is running.
 pub struct Running<'a> {
@@ -10,8 +11,8 @@ pub struct Running<'a> {
     packet_bits: u64,
     /// Packets come at random times.
     at_random: bool,
-    /// In bit/s; of a TCP-like source.
-    rate: u64,
+    /// Of a TCP-like source.
+    rate: BitRate,
     /// Until then a TCP-like source takes no further drop as news.
     deaf_until: u64,
     /// When the next packet is scheduled, without jitter.
@@ -27,8 +28,8 @@ impl<'a> Running<'a> {
         let at_random = at_random && matches!(source, Source::OpenLoop(_));
         let (rate, nominal) = match source {
             // Ten packets in the first round trip (RFC 6928).
-            Source::Aimd { rtt } => (10 * packet_bits * (SECOND / (*rtt).max(1)).max(1), 0),
-            Source::OpenLoop(schedule) => (0, schedule.first().map_or(u64::MAX, |s| s.0)),
+            Source::Aimd { rtt } => (10 * packet_a_trip(packet_bits, *rtt), 0),
+            Source::OpenLoop(schedule) => (BitRate::ZERO, schedule.first().map_or(u64::MAX, |s| s.0)),
         };
         Running { source, packet_bits, at_random, rate, deaf_until: 0, nominal, place: 0 }
     }
@@ -47,17 +48,17 @@ impl<'a> Running<'a> {
     }
 
     /// The rate at the scheduled time, after going past all that is over and all pauses.
-    fn scheduled(&mut self) -> u64 {
+    fn scheduled(&mut self) -> BitRate {
         let Source::OpenLoop(schedule) = self.source else { return self.rate };
         loop {
-            let Some((_, rate)) = schedule.get(self.place) else { return 0 };
+            let Some((_, rate)) = schedule.get(self.place) else { return BitRate::ZERO };
             let until = schedule.get(self.place + 1).map_or(u64::MAX, |s| s.0);
             if self.nominal >= until {
                 self.place += 1;
-            } else if *rate == 0 {
+            } else if *rate == BitRate::ZERO {
                 self.nominal = until;
                 if until == u64::MAX {
-                    return 0;
+                    return BitRate::ZERO;
                 }
             } else {
                 return *rate;
@@ -81,12 +82,12 @@ impl<'a> Running<'a> {
     }
 
     /// One packet got through to the host: a TCP-like source grows by a packet each round trip.
-    pub fn sent(&mut self, limit: u64) {
+    pub fn sent(&mut self, limit: BitRate) {
         if let Source::Aimd { rtt } = self.source {
             // A round trip holds rate x rtt / packet packets; each adds its part of packet / rtt.
             let each = u128::from(self.packet_bits).pow(2) * u128::from(SECOND).pow(2)
                 / (u128::from(*rtt).pow(2) * u128::from(self.rate)).max(1);
-            self.rate = self.rate.saturating_add(u64::try_from(each).unwrap_or(u64::MAX)).min(limit);
+            self.rate = self.rate.saturating_add(BitRate::of_sum(each)).min(limit);
         }
     }
 
@@ -95,8 +96,7 @@ impl<'a> Running<'a> {
         if let Source::Aimd { rtt } = self.source
             && now >= self.deaf_until
         {
-            let least = self.packet_bits * (SECOND / (*rtt).max(1)).max(1);
-            self.rate = (self.rate / 2).max(least);
+            self.rate = (self.rate / 2).max(packet_a_trip(self.packet_bits, *rtt));
             self.deaf_until = now + rtt;
         }
     }
@@ -105,4 +105,9 @@ impl<'a> Running<'a> {
     pub fn waits(&self) -> bool {
         matches!(self.source, Source::Aimd { .. })
     }
+}
+
+/// The rate of one packet each round trip.
+fn packet_a_trip(packet_bits: u64, rtt: u64) -> BitRate {
+    BitRate::new(packet_bits * (SECOND / rtt.max(1)).max(1))
 }

@@ -5,7 +5,7 @@ use super::*;
 use crate::allocate::dba::Measures;
 use crate::picos::bits_of;
 
-const M: u64 = 1_000_000;
+const M: BitRate = BitRate::new(1_000_000);
 
 fn amamou() -> Scenario {
     Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()
@@ -28,7 +28,7 @@ fn mean(outcome: &Outcome, from: f64, to: f64) -> Vec<f64> {
     let within = |s: &&Sample| (from..=to).contains(&(s.at as f64 / SECOND as f64));
     let samples: Vec<&Sample> = outcome.series.iter().filter(within).collect();
     assert!(!samples.is_empty());
-    let one = |i: usize| samples.iter().map(|s| s.received[i] as f64 / 1e6).sum::<f64>() / samples.len() as f64;
+    let one = |i: usize| samples.iter().map(|s| s.received[i].bits() as f64 / 1e6).sum::<f64>() / samples.len() as f64;
     (0..outcome.totals.len()).map(one).collect()
 }
 
@@ -53,8 +53,8 @@ fn the_scenario_is_the_paper_s() {
     assert_eq!((scenario.capacity, scenario.duration), (1000 * M, 300 * SECOND));
     let Source::OpenLoop(first) = &scenario.vifs[0].source else { panic!("open loop") };
     let ends = first[1..].iter().map(|s| s.0).chain([scenario.duration]);
-    let gbit: u64 = first.iter().zip(ends).map(|((from, rate), to)| bits_of(*rate, to - from)).sum::<u64>() / 1000 / M;
-    assert_eq!(gbit, 180, "MV1 offers 180 Gbit");
+    let offered = first.iter().zip(ends).map(|((from, rate), to)| bits_of(*rate, to - from));
+    assert_eq!(offered.sum::<u64>() / 1_000_000_000, 180, "MV1 offers 180 Gbit");
     let paper: Paper = toml::from_str(include_str!("../../../../papers/amamou2012.toml")).unwrap();
     assert_eq!(paper.key, "amamou2012");
     let above = paper::above_maximum_ratio(&scenario, &scenario.vifs[0]).unwrap();
@@ -203,10 +203,10 @@ fn hierarchical_shaping_holds_maxima_on_an_uncongested_wire() {
 fn tcp_like_sources_fill_what_they_get() {
     let vif = |name: &str, min: u64, max: u64| Vif {
         name: name.into(),
-        contract: Member { priority: 1, min, max, weight: 1, hard: false, over_max: false },
+        contract: Member { priority: 1, min: min * M, max: max * M, weight: 1, hard: false, over_max: false },
         source: Source::Aimd { rtt: MILLISECOND },
     };
-    let vifs = vec![vif("a", 60 * M, 100 * M), vif("b", 0, 100 * M)];
+    let vifs = vec![vif("a", 60, 100), vif("b", 0, 100)];
     let scenario =
         Scenario { capacity: 100 * M, packet_bytes: 1500, duration: 10 * SECOND, period: 10 * MILLISECOND, vifs };
     for (allocator, want) in [(Allocator::Exact, [80.0, 20.0]), (Allocator::None, [50.0, 50.0])] {
@@ -234,7 +234,7 @@ fn many_members_go_as_a_fluid() {
         name: format!("v{i}"),
         contract: Member {
             priority: (i % 3) as u8 + 1,
-            min: 500_000,
+            min: M / 2,
             max: 5 * M,
             weight: 1 + (i % 2) as u32,
             hard: i.is_multiple_of(10),
@@ -255,10 +255,10 @@ fn many_members_go_as_a_fluid() {
     accounts(&scenario, &settings, &outcome);
     assert!(outcome.totals.iter().all(|t| t.met_ratio() == 1.0));
     let received: u64 = outcome.totals.iter().map(|t| t.received_bits).sum();
-    assert!(received > 1800 * M, "{received}");
+    assert!(received > 1_800_000_000, "{received}");
     // 2.7 Gbit are offered to 2: the limits hold what is too much in the guests.
     let dropped: u64 = outcome.totals.iter().map(|t| t.dropped_bits).sum();
-    assert!(dropped < 20 * M, "{dropped}");
+    assert!(dropped < 20_000_000, "{dropped}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocate::dba::Measures;
 use crate::control::Allocator;
 use crate::policy::{Links, Policy, PolicyError};
+use crate::rate::BitRate;
 
 /// A policy, and how it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,8 +30,8 @@ pub struct Plugged {
     pub interface: String,
     /// The uplink's name there.
     pub uplink: String,
-    /// What the link carries, in bit/s.
-    pub uplink_bps: u64,
+    /// What the link carries.
+    pub carries: BitRate,
 }
 
 /// What is wrong with a policy of a study.
@@ -64,16 +65,16 @@ impl GuardPolicy {
         if actors.len() != self.classes.len() {
             return Err(GuardError::Actors { classes: self.classes.len(), actors: actors.len() });
         }
-        let rate = actors.first().map_or(0, |actor| actor.uplink_bps);
-        if actors.iter().any(|actor| actor.uplink_bps != rate) {
+        let rate = actors.first().map_or(BitRate::ZERO, |actor| actor.carries);
+        if actors.iter().any(|actor| actor.carries != rate) {
             return Err(GuardError::Rates);
         }
         let mut text = shares(&self.policy, rate)?;
         let mut uplinks: Vec<&str> = Vec::new();
-        for Plugged { uplink, uplink_bps, .. } in actors {
+        for Plugged { uplink, carries, .. } in actors {
             if !uplinks.contains(&&**uplink) {
                 uplinks.push(uplink);
-                text += &format!("\n[uplink.\"{uplink}\"]\ncapacity = \"{uplink_bps}bit\"\n");
+                text += &format!("\n[uplink.\"{uplink}\"]\ncapacity = \"{}bit\"\n", carries.bits());
             }
         }
         for (Plugged { interface, uplink, .. }, class) in actors.iter().zip(&self.classes) {
@@ -97,7 +98,8 @@ impl GuardPolicy {
 
     /// As many actors as it has classes for.
     fn anybody(&self) -> Vec<Plugged> {
-        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), uplink_bps: 1_000_000_000 };
+        let carries = BitRate::new(1_000_000_000);
+        let plugged = |i| Plugged { interface: format!("port{i}"), uplink: "uplink".into(), carries };
         (0..self.classes.len()).map(plugged).collect()
     }
 
@@ -120,7 +122,7 @@ impl GuardPolicy {
 }
 
 /// Puts the part of a rate for each `{30%}`.
-fn shares(text: &str, rate: u64) -> Result<String, GuardError> {
+fn shares(text: &str, rate: BitRate) -> Result<String, GuardError> {
     let (mut out, mut rest) = (String::new(), text);
     // A table of TOML has braces, too: only what ends with `%}` is a share.
     while let Some(end) = rest.find("%}") {
@@ -131,7 +133,7 @@ fn shares(text: &str, rate: u64) -> Result<String, GuardError> {
             return Err(GuardError::OutOfRange(number.to_owned()));
         }
         out += &rest[..begin];
-        out += &format!("{}bit", (rate as f64 * share / 100.0).round());
+        out += &format!("{}bit", (rate.bits() as f64 * share / 100.0).round());
         rest = &rest[end + 2..];
     }
     Ok(out + rest)
@@ -147,17 +149,19 @@ mod tests {
         GuardPolicy { options: Vec::new(), classes: vec!["a".into(), "b".into()], policy: policy.into() }
     }
 
-    fn plugged(interface: &str, uplink_bps: u64) -> Plugged {
-        Plugged { interface: interface.into(), uplink: "wire".into(), uplink_bps }
+    const M: BitRate = BitRate::new(1_000_000);
+
+    fn plugged(interface: &str, carries: BitRate) -> Plugged {
+        Plugged { interface: interface.into(), uplink: "wire".into(), carries }
     }
 
     #[test]
     fn shares_follow_the_link_and_the_whole_is_a_policy() {
-        let text = guard().whole(&[plugged("tap0", 100_000_000), plugged("port1", 100_000_000)]).unwrap();
+        let text = guard().whole(&[plugged("tap0", 100 * M), plugged("port1", 100 * M)]).unwrap();
         let policy = Policy::read(&[("policy", &text)], &Links::default()).unwrap().policy;
         let class = |name: &str| policy.class(name).clone();
-        assert_eq!((class("a").min, class("a").max), (Some(30_000_000), Some(60_000_000)));
-        assert_eq!(class("b").max, Some(12_500_000));
+        assert_eq!((class("a").min, class("a").max), (Some(30 * M), Some(60 * M)));
+        assert_eq!(class("b").max, Some(125 * M / 10));
         assert_eq!(policy.uplinks.keys().collect::<Vec<_>>(), ["wire"], "named once");
         guard().check().unwrap();
     }
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_told() {
         let told = |guard: GuardPolicy| guard.check().unwrap_err().to_string();
-        let both = [plugged("tap0", 1_000_000), plugged("tap1", 2_000_000)];
+        let both = [plugged("tap0", M), plugged("tap1", 2 * M)];
         assert_eq!(guard().whole(&both), Err(GuardError::Rates));
         let refused = guard().whole(&both[..1]).unwrap_err().to_string();
         assert!(refused.contains("for 2 actors, and the cell has 1"), "{refused}");

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::process::OtherKind;
+use crate::rate::BitRate;
 
 /// A disk, as (major, minor) of the whole device.
 pub type Device = (u32, u32);
@@ -196,7 +197,7 @@ pub struct UplinkLoad {
     /// Its name.
     pub name: String,
     /// Speed of the link in bits a second; `None` where the kernel knows none.
-    pub speed_bps: Option<u64>,
+    pub speed_bps: Option<BitRate>,
     /// What the host sent.
     pub sent: Packets,
     /// What the host received.

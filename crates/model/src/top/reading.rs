@@ -13,6 +13,7 @@ use super::load::{
     Requests, Transfer, UplinkLoad,
 };
 use super::process::kind_of;
+use crate::rate::BitRate;
 
 /// A machine's counters at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -120,8 +121,8 @@ pub struct ThreadReading {
 pub struct Interface {
     /// Name.
     pub name: String,
-    /// Speed in bits a second, where the kernel knows one.
-    pub speed_bps: Option<u64>,
+    /// Speed, where the kernel knows one.
+    pub speed_bps: Option<BitRate>,
     /// What the host received through it.
     pub received: Packets,
     /// What the host sent through it.

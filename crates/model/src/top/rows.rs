@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::policy::Direction;
+use crate::rate::BitRate;
 
 use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
@@ -63,11 +64,11 @@ pub struct GuardRow {
     /// Its class.
     pub class: String,
     /// Its minimum as far as all fit.
-    pub min_bps: u64,
+    pub min_bps: BitRate,
     /// Its maximum.
-    pub max_bps: u64,
+    pub max_bps: BitRate,
     /// Its limit now; `None` for none of its own.
-    pub limit_bps: Option<u64>,
+    pub limit_bps: Option<BitRate>,
     /// Where its excess waits: `held`, `queued`, `nic`, `none`.
     pub waits: Option<String>,
     /// Bytes that wait on the host now.

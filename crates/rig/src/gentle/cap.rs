@@ -5,6 +5,7 @@
 //! back small random requests at all.
 
 use serde::{Deserialize, Serialize};
+use vmio_model::rate::ByteRate;
 
 /// Share of the probed bandwidth when the user sets none.
 pub const DEFAULT_SHARE: f64 = 0.25;
@@ -12,8 +13,8 @@ pub const DEFAULT_SHARE: f64 = 0.25;
 /// A rate not to be exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cap {
-    /// Bytes a second, at least 1.
-    pub bytes_per_second: u64,
+    /// At least 1.
+    pub bytes_per_second: ByteRate,
 }
 
 /// Why there is no cap. Without one a gentle measurement must not run.
@@ -41,7 +42,7 @@ pub fn cap(probe_bytes_per_second: f64, share: f64) -> Result<Cap, CapError> {
     if !(probe_bytes_per_second.is_finite() && probe_bytes_per_second > 0.0) {
         return Err(CapError::Probe { bytes_per_second: probe_bytes_per_second });
     }
-    Ok(Cap { bytes_per_second: ((probe_bytes_per_second * share) as u64).max(1) })
+    Ok(Cap { bytes_per_second: ByteRate::new(((probe_bytes_per_second * share) as u64).max(1)) })
 }
 
 #[cfg(test)]
@@ -52,13 +53,13 @@ mod tests {
     #[test]
     fn a_quarter_of_the_probe() {
         let c = cap(400e6, DEFAULT_SHARE).unwrap();
-        assert_eq!(c.bytes_per_second, 100_000_000);
-        assert_eq!(cap(400e6, 1.0).unwrap().bytes_per_second, 400_000_000);
+        assert_eq!(c.bytes_per_second, ByteRate::new(100_000_000));
+        assert_eq!(cap(400e6, 1.0).unwrap().bytes_per_second, ByteRate::new(400_000_000));
     }
 
     #[test]
     fn a_tiny_probe_still_gives_a_rate() {
-        assert_eq!(cap(0.5, 0.25).unwrap().bytes_per_second, 1);
+        assert_eq!(cap(0.5, 0.25).unwrap().bytes_per_second, ByteRate::new(1));
     }
 
     #[test]

@@ -132,7 +132,7 @@ fn plugged(ports: &[Port]) -> Result<Plugged> {
     let carries = limit(uplink)?.ok_or_else(|| {
         Error::Refused("a guard shares what an uplink carries, and nothing says what: set `rate` as well".into())
     })?;
-    Ok(Plugged { interface: plug.interface.clone(), uplink: uplink.interface.clone(), uplink_bps: carries * 8 })
+    Ok(Plugged { interface: plug.interface.clone(), uplink: uplink.interface.clone(), carries: carries.bits() })
 }
 
 /// A directory of its own: short, since the path of a socket is.

@@ -7,6 +7,7 @@
 
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::{Actor, Subject};
+use vmio_model::rate::{BitRate, ByteRate};
 use vmio_model::study::WordError;
 
 use super::ports::is_linked;
@@ -16,7 +17,7 @@ use crate::nets::Port;
 /// Entry `rate`.
 pub struct Rate;
 
-const MBIT: u64 = 1_000_000;
+const MBIT: BitRate = BitRate::new(1_000_000);
 /// More is no limit on a link in memory.
 const MOST_MBIT: u64 = 100_000;
 /// What may go at once, in seconds of the rate: well above the kernel's tick.
@@ -63,8 +64,8 @@ impl Setting for Rate {
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let mbit = mbit(value)?;
-        let bytes_per_second = mbit * MBIT / 8;
-        let bytes = |seconds: f64| ((bytes_per_second as f64 * seconds) as u64).max(LEAST_BURST).to_string();
+        let carries = (mbit * MBIT).bytes();
+        let bytes = |seconds: f64| ((carries.bytes() as f64 * seconds) as u64).max(LEAST_BURST).to_string();
         let (burst, queue) = (bytes(BURST_SECONDS), bytes(WAIT_SECONDS));
         let ends: Vec<&Port> = on.ports.iter().filter(|port| port.is_link).collect();
         if ends.is_empty() {
@@ -76,10 +77,11 @@ impl Setting for Rate {
             // first has set it.
             match limit(port)? {
                 None => {}
-                Some(found) if found == bytes_per_second => continue,
+                Some(found) if found == carries => continue,
                 Some(found) => {
                     return Err(Error::Failed(format!(
-                        "{device} has a token bucket of {found} bytes a second already"
+                        "{device} has a token bucket of {} bytes a second already",
+                        found.bytes()
                     )));
                 }
             }
@@ -94,9 +96,9 @@ impl Setting for Rate {
                 &[&["qdisc", "replace", "dev", device, "root", "tbf", "rate", &rate], &limits[..]].concat(),
             )?;
             match limit(port)? {
-                Some(found) if found == bytes_per_second => {}
+                Some(found) if found == carries => {}
                 found => {
-                    let found = found.map_or_else(|| "none".to_owned(), |b| format!("{b} bytes a second"));
+                    let found = found.map_or_else(|| "none".to_owned(), |b| format!("{} bytes a second", b.bytes()));
                     return Err(Error::NotAsAsked { asked: spelled(mbit), found });
                 }
             }
@@ -121,16 +123,16 @@ fn mbit(text: &str) -> Result<u64, WordError> {
     mbit.filter(|mbit| (1..=MOST_MBIT).contains(mbit) && spelled(*mbit) == text).ok_or_else(wrong)
 }
 
-/// The rate of the token bucket at an interface's root, in bytes a second, as `tc -json` has it; `None` without one.
-pub(super) fn limit(port: &Port) -> Result<Option<u64>> {
+/// The rate of the token bucket at an interface's root, as `tc -json` has it; `None` without one.
+pub(super) fn limit(port: &Port) -> Result<Option<ByteRate>> {
     let text = port.ask("tc", &["-json", "qdisc", "show", "dev", &port.interface, "root"])?;
     rate_in(&text).map_err(|e| Error::Failed(format!("cannot read what `tc` tells of {}: {e}", port.interface)))
 }
 
-fn rate_in(text: &str) -> std::result::Result<Option<u64>, serde_json::Error> {
+fn rate_in(text: &str) -> std::result::Result<Option<ByteRate>, serde_json::Error> {
     let all: serde_json::Value = serde_json::from_str(text)?;
     let mut buckets = all.as_array().into_iter().flatten().filter(|q| q["kind"] == "tbf" && q["root"] == true);
-    Ok(buckets.next().and_then(|q| q["options"]["rate"].as_u64()))
+    Ok(buckets.next().and_then(|q| q["options"]["rate"].as_u64()).map(ByteRate::new))
 }
 
 #[cfg(test)]
@@ -149,7 +151,7 @@ mod tests {
     #[test]
     fn what_is_in_force_is_read() {
         let tbf = r#"[{"kind":"tbf","handle":"802b:","root":true,"refcnt":3,"options":{"rate":12562500,"burst":32763,"lat":53113}}]"#;
-        assert_eq!(rate_in(tbf).ok(), Some(Some(12_562_500)));
+        assert_eq!(rate_in(tbf).ok(), Some(Some(ByteRate::new(12_562_500))));
         let none = r#"[{"kind":"noqueue","handle":"0:","root":true,"refcnt":2,"options":{}}]"#;
         assert_eq!((rate_in(none).ok(), rate_in("[]").ok()), (Some(None), Some(None)));
         assert!(rate_in("Cannot find device").is_err());

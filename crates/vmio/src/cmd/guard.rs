@@ -19,9 +19,9 @@ use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{self, Algorithm, Ask, Plan};
-use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Links, Loaded, Policy, PolicyError, Uplink};
 use vmio_model::problem::Problem;
+use vmio_model::rate::BitRate;
 
 use crate::context::{Context, Outcome};
 use crate::report::format::count;
@@ -245,12 +245,10 @@ fn summary(policy: &Policy) -> String {
     for (uplink, &Uplink { capacity, .. }) in &policy.uplinks {
         for direction in Direction::ALL {
             let minima = policy.minima(uplink, direction, capacity);
-            let sum: u64 = minima.iter().map(|(_, min)| min).sum();
+            let sum: BitRate = minima.iter().map(|(_, min)| *min).sum();
             text += &format!(
-                "  {uplink} {}: {} of {} guaranteed to {}\n",
+                "  {uplink} {}: {sum} of {capacity} guaranteed to {}\n",
                 direction.word(),
-                show_rate(sum),
-                show_rate(capacity),
                 count(minima.len(), "member")
             );
         }

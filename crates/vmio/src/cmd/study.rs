@@ -190,7 +190,7 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
     let report = experiment::Report {
         run: run.id,
         cells: trials.into_iter().map(beside).collect::<anyhow::Result<_>>()?,
-        printed_bps: scenario.capacity,
+        printed: scenario.capacity,
         paper,
         missing: run.skipped.iter().map(|skipped| (short(&skipped.cell), skipped.reason.clone())).collect(),
         command: format!("{}\n{}", run.command.join(" "), context.command.join(" ")),

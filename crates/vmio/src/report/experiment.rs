@@ -8,7 +8,7 @@ use std::fmt::Write;
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::control::Allocator;
-use vmio_model::policy::units::show_rate;
+use vmio_model::rate::BitRate;
 use vmio_model::simulate::measured::Trial;
 use vmio_model::simulate::paper::{Footnote, Paper, Published, System};
 use vmio_model::simulate::{Outcome, SECOND, Totals};
@@ -38,8 +38,8 @@ pub struct Report {
     pub cells: Vec<Beside>,
     /// What is published, as printed.
     pub paper: Paper,
-    /// The scenario's capacity, in bit/s: what printed rates are of.
-    pub printed_bps: u64,
+    /// The scenario's capacity: what printed rates are of.
+    pub printed: BitRate,
     /// Cells that did not run, with the reason.
     pub missing: Vec<(String, String)>,
     /// The command line, to repeat it.
@@ -80,7 +80,7 @@ struct SystemDocument {
     /// The guard's policy; null where one queue is for all.
     guard: Option<String>,
     /// What the uplink carries.
-    uplink_bps: u64,
+    uplink_bps: BitRate,
     /// Rounds that were measured; all figures are means of them.
     rounds: usize,
     /// What a generator was late with at worst, as a share of its packets.
@@ -138,7 +138,7 @@ struct MomentDocument {
     /// Its end, in seconds from the start.
     seconds: f64,
     /// What arrived of each, in their order.
-    received_bps: Vec<u64>,
+    received_bps: Vec<BitRate>,
 }
 
 impl Beside {
@@ -154,13 +154,13 @@ impl Beside {
             (Allocator::Dba(_), _) => format!("the published allocator, every {}", time(self.trial.settings.period)),
             (Allocator::Exact, _) => "vmio's own".to_owned(),
         };
-        format!("{} {who} at {}: {system}", self.trial.scenario.vifs.len(), show_rate(self.trial.scenario.capacity))
+        format!("{} {who} at {}: {system}", self.trial.scenario.vifs.len(), self.trial.scenario.capacity)
     }
 
     /// The printed figures of this system, scaled.
     fn published<'a>(&'a self, report: &'a Report) -> impl Iterator<Item = Published> + 'a {
         let native = self.trial.guard.is_none();
-        let scale = self.trial.scenario.capacity as f64 / report.printed_bps as f64;
+        let scale = self.trial.scenario.capacity.bits() as f64 / report.printed.bits() as f64;
         let mine = move |figure: &&Published| (figure.system == System::Native) == native;
         report.paper.published.iter().filter(mine).map(move |figure| figure.scaled(scale))
     }

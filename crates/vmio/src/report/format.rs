@@ -1,6 +1,7 @@
 //! Figures as a person reads them. One place, so that every form of the report says the same.
 
 use vmio_model::figure::Unit;
+use vmio_model::rate::BitRate;
 use vmio_model::result::{Mark, RunState};
 use vmio_model::stats::{Difference, Estimate, Ratio};
 
@@ -151,9 +152,9 @@ pub fn time(seconds: f64) -> String {
 }
 
 /// A rate, rounded: `4.1 Mbit/s`, `940 Mbit/s`.
-pub fn rate(bits_per_second: u64) -> String {
+pub fn rate(rate: BitRate) -> String {
     let units = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)];
-    let value = bits_per_second as f64;
+    let value = rate.bits() as f64;
     // What would be rounded up to 1,000 is one of the next unit.
     let unit = units.into_iter().find(|(_, factor)| value >= 0.9995 * factor);
     let (unit, factor) = unit.unwrap_or(("bit/s", 1.0));

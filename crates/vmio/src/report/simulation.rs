@@ -5,7 +5,6 @@ mod json;
 
 use std::fmt::Write;
 
-use vmio_model::policy::units::show_rate;
 use vmio_model::simulate::paper::{Paper, Published, System, What};
 use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Service, Settings, Totals};
 
@@ -127,7 +126,7 @@ pub fn text(report: &Report, style: Style) -> String {
                     2,
                     &format!(
                         "{} for {} s of virtual time, {form}; Mbit/s are means over all of it",
-                        show_rate(run.scenario.capacity),
+                        run.scenario.capacity,
                         run.seconds()
                     )
                 )
@@ -145,8 +144,8 @@ pub fn text(report: &Report, style: Style) -> String {
                 out,
                 "  {} {:>7} {:>7} {:>7} {:>8} {:>6.2}% {:>7.2}% {:>6.2}% {:>6.1}%",
                 fit::left(&fit::name(&vif.name, 12), 12),
-                mbit(vif.contract.min as f64),
-                mbit(vif.contract.max as f64),
+                mbit(vif.contract.min.bits() as f64),
+                mbit(vif.contract.max.bits() as f64),
                 mbit(mean_bps(t.scheduled_bits, run.seconds())),
                 mbit(mean_bps(t.received_bits, run.seconds())),
                 t.loss_ratio() * 100.0,

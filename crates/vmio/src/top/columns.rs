@@ -3,6 +3,7 @@
 //! that matter least.
 
 use vmio_model::policy::Direction::{self, GuestRx, GuestTx};
+use vmio_model::rate::BitRate;
 use vmio_model::top::rows::{GuardRow, GuestRow};
 
 /// A column.
@@ -112,14 +113,14 @@ pub fn sort(guests: &mut [GuestRow], by: &Column) {
 }
 
 /// Of all interfaces that a guard limits in this direction; unknown where it limits none.
-fn sum(g: &GuestRow, direction: Direction, of: fn(&GuardRow) -> Option<u64>) -> Option<f64> {
+fn sum(g: &GuestRow, direction: Direction, of: fn(&GuardRow) -> Option<BitRate>) -> Option<f64> {
     let mut all = g.guard.iter().flatten().filter(|m| m.direction == direction).peekable();
     all.peek()?;
-    all.map(|m| Some(of(m)? as f64)).sum()
+    all.map(|m| Some(of(m)?.bits() as f64)).sum()
 }
 
 /// The limit, or the maximum where it has none of its own.
-fn now(member: &GuardRow) -> Option<u64> {
+fn now(member: &GuardRow) -> Option<BitRate> {
     Some(member.limit_bps.unwrap_or(member.max_bps))
 }
 

@@ -8,6 +8,7 @@ use vmio::top::screen::Screen;
 use vmio_model::cell::{DetectZeroes, Options, Subject};
 use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
 use vmio_model::policy::Direction;
+use vmio_model::rate::BitRate;
 use vmio_model::result::Accel;
 use vmio_model::rules::Severity;
 use vmio_model::run::Run;
@@ -104,8 +105,8 @@ pub fn scan() -> View {
         rate_limits: vec![vmio_model::facts::RateLimit {
             direction: vmio_model::policy::Direction::GuestTx,
             by: "libvirt".into(),
-            rate_bps: 80_000_000,
-            peak_bps: Some(160_000_000),
+            rate_bps: BitRate::new(80_000_000),
+            peak_bps: Some(BitRate::new(160_000_000)),
             burst_bytes: Some(1 << 20),
             drops: true,
         }]
@@ -182,9 +183,9 @@ pub fn top() -> Screen {
         uplink: "eth0".into(),
         direction: Direction::GuestTx,
         class: "gold".into(),
-        min_bps: 40_000_000,
-        max_bps: 100_000_000,
-        limit_bps: Some(60_000_000),
+        min_bps: BitRate::new(40_000_000),
+        max_bps: BitRate::new(100_000_000),
+        limit_bps: Some(BitRate::new(60_000_000)),
         waits: some("held"),
         waiting_bytes: 0,
         held_ratio: Some(0.5),
@@ -237,7 +238,7 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
         reads.request_seconds += side.device_seconds.unwrap();
     }
     let disk = DeviceLoad { name: "vda".into(), device: (254, 0), reads, busy_seconds: 1.0, ..DeviceLoad::default() };
-    let (sent, received) = (packets(1), packets(2));
+    let (speed_bps, sent, received) = (Some(BitRate::new(1_000_000_000)), packets(1), packets(2));
     let other = OtherLoad { kind: OtherKind::Backup, name: "rsync".into(), pid: 9, disks: disks(transfer(400, 5e-3)) };
     Interval {
         seconds: 1.0,
@@ -246,7 +247,7 @@ fn second(guests: Vec<GuestLoad>) -> Interval {
         devices: vec![disk],
         others: vec![other],
         host_cpu: HostCpu { cpus: 2, busy_seconds: 2.0, stolen_seconds: 0.0, stalled_ratio: Some(0.9) },
-        uplinks: vec![UplinkLoad { name: "eth0".into(), speed_bps: Some(1_000_000_000), sent, received }],
+        uplinks: vec![UplinkLoad { name: "eth0".into(), speed_bps, sent, received }],
         notes: vec!["FIXTURE".into()],
         ..Interval::default()
     }

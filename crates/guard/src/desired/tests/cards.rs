@@ -2,6 +2,8 @@
 
 use super::*;
 
+const M: BitRate = BitRate::new(1_000_000);
+
 fn driven(function: u32, vm: &str) -> Found {
     let way = Way { card: Some(function), ..Way::default() };
     let mut found = found(0, &format!("eth0/vf{function}"), "vfio", "vfio", way);
@@ -31,22 +33,22 @@ fn what_a_card_limits_is_off_what_the_queues_share() {
     let mut core = start(CARDS, vec![held(1, OPEN), driven(3, "web1")]).unwrap();
     let pool = &core.desired().pools[0];
     let card = &pool.cards[0];
-    assert_eq!((card.name.as_str(), card.function, card.mbit, card.min_bps), ("eth0/vf3", 3, 40, 0));
+    assert_eq!((card.name.as_str(), card.function, card.mbit, card.min), ("eth0/vf3", 3, 40, BitRate::ZERO));
     assert_eq!(pool.seats.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["host", "tap1", "default"]);
-    assert_eq!(pool.pool.capacity, 60_000_000);
+    assert_eq!(pool.pool.capacity, 60 * M);
     assert_eq!(pool.queue, Queue::Uplink);
     let status = &core.status().unwrap()[0];
-    assert_eq!(status.root_bps, 60_000_000);
+    assert_eq!(status.root_bps, 60 * M);
     let shown = status.members.last().unwrap();
-    assert_eq!((shown.name.as_str(), shown.limit_bps), ("eth0/vf3", Some(40_000_000)));
+    assert_eq!((shown.name.as_str(), shown.limit_bps), ("eth0/vf3", Some(40 * M)));
     assert_eq!(shown.held.as_ref().unwrap().waits, Waits::Nic);
     // The minima of the host and of silver, 22 Mbit/s, are kept; 39 each are left.
     core.see(vec![held(1, OPEN), driven(3, "web1"), driven(4, "web2")]).unwrap();
     let pool = &core.desired().pools[0];
     assert_eq!(pool.cards.iter().map(|c| c.mbit).collect::<Vec<_>>(), [39, 39]);
-    assert_eq!(pool.pool.capacity, 22_000_000);
+    assert_eq!(pool.pool.capacity, 22 * M);
     core.see(vec![held(1, OPEN)]).unwrap();
-    assert_eq!(core.desired().pools[0].pool.capacity, 100_000_000);
+    assert_eq!(core.desired().pools[0].pool.capacity, 100 * M);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use roxmltree::Node;
 use vmio_model::facts::{Nic, Place, Provenance, RateLimit, Subject};
 use vmio_model::policy::Direction;
+use vmio_model::rate::ByteRate;
 
 use super::xml::{at, attribute, child, children, is};
 
@@ -109,7 +110,7 @@ fn rate_limits(device: Node<'_, '_>, host_view: bool) -> Vec<RateLimit> {
     let limit = |(way, direction): (&str, Direction)| {
         let element = at(device, &["bandwidth", way])?;
         let number = |name: &str| element.attribute(name)?.parse::<u64>().ok().filter(|n| *n > 0);
-        let bits = |kilobytes: u64| kilobytes.saturating_mul(8000);
+        let bits = |kilobytes: u64| ByteRate::new(kilobytes.saturating_mul(1000)).bits();
         let drops = (direction == Direction::GuestTx) != host_view;
         Some(RateLimit {
             direction,

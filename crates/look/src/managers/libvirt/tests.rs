@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::facts::Overridden;
+use vmio_model::facts::{Overridden, RateLimit};
+use vmio_model::rate::BitRate;
 use vmio_model::result::Accel;
 use vmio_node::Exec;
 use vmio_node::fake::{Fake, fails, says};
@@ -449,7 +450,8 @@ fn odd_descriptions() {
     type Told = (&'static str, u64, Option<u64>, Option<u64>, bool);
     let limits = |nic: &vmio_model::facts::Nic| -> Vec<Told> {
         let all = nic.rate_limits.iter();
-        all.map(|l| (l.direction.word(), l.rate_bps, l.peak_bps, l.burst_bytes, l.drops)).collect()
+        let peak = |l: &RateLimit| l.peak_bps.map(BitRate::bits);
+        all.map(|l| (l.direction.word(), l.rate_bps.bits(), peak(l), l.burst_bytes, l.drops)).collect()
     };
     assert_eq!(
         limits(nic),

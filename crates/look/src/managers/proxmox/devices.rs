@@ -7,6 +7,7 @@ use vmio_model::facts::{
     Subject,
 };
 use vmio_model::policy::Direction;
+use vmio_model::rate::ByteRate;
 use vmio_model::result::Accel;
 
 use super::Manager;
@@ -358,7 +359,7 @@ fn rate_limits(parts: &Parts<'_>) -> Vec<RateLimit> {
     let limit = |direction| RateLimit {
         direction,
         by: super::Proxmox.name().to_owned(),
-        rate_bps: ((rate * 1_048_576.0) as u64).saturating_mul(8),
+        rate_bps: ByteRate::new((rate * 1_048_576.0) as u64).bits(),
         peak_bps: None,
         burst_bytes: Some(1 << 20),
         drops: direction == Direction::GuestTx,

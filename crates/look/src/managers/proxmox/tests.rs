@@ -110,7 +110,7 @@ fn a_windows_guest_with_old_devices() {
         (Some("e1000"), Some(true), "13.1 MB/s by tc")
     );
     let limits: Vec<(&str, u64, bool)> =
-        nic.rate_limits.iter().map(|l| (l.direction.word(), l.rate_bps, l.drops)).collect();
+        nic.rate_limits.iter().map(|l| (l.direction.word(), l.rate_bps.bits(), l.drops)).collect();
     assert_eq!(limits, [("guest_tx", 104_857_600, true), ("guest_rx", 104_857_600, false)]);
     let processors = guest.processors.unwrap();
     assert_eq!((processors.model.as_deref(), processors.flags.join(" ").as_str()), (Some("kvm64"), "+aes -pcid"));

@@ -22,20 +22,21 @@ fn water(pool: u64, limits: &[(u64, u32)]) -> Vec<u64> {
     limits.iter().map(|l| u64::try_from((share(high, *l)) / UNIT).unwrap()).collect()
 }
 
-/// Rates by the definition.
+/// Rates by the definition, in bit/s.
 pub fn rates(capacity: u64, members: &[Member], demands: &[Demand]) -> Vec<u64> {
     let n = members.len();
     let asks = |i: usize, limit: u64| match demands[i] {
         Demand::Unbounded => limit,
-        Demand::Rate(r) if r < limit => r,
+        Demand::Rate(r) if r.bits() < limit => r.bits(),
         Demand::Rate(_) => limit,
     };
-    let mut rate: Vec<u64> = (0..n).map(|i| asks(i, members[i].min)).collect();
-    let kept: u64 = (0..n).map(|i| if members[i].hard { members[i].min } else { rate[i] }).sum();
+    let mut rate: Vec<u64> = (0..n).map(|i| asks(i, members[i].min.bits())).collect();
+    let kept: u64 = (0..n).map(|i| if members[i].hard { members[i].min.bits() } else { rate[i] }).sum();
     let mut left = capacity - kept;
     for priority in 1..=8 {
         let who: Vec<usize> = (0..n).filter(|i| members[*i].priority == priority).collect();
-        let limits: Vec<_> = who.iter().map(|i| (asks(*i, members[*i].max) - rate[*i], members[*i].weight)).collect();
+        let left_to = |i: usize| asks(i, members[i].max.bits()) - rate[i];
+        let limits: Vec<_> = who.iter().map(|i| (left_to(*i), members[*i].weight)).collect();
         let add = water(left, &limits);
         let wanting = limits.iter().map(|l| u128::from(l.0)).sum::<u128>() > u128::from(left);
         for (i, add) in who.iter().zip(&add) {

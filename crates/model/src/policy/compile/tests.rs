@@ -6,7 +6,7 @@ use super::*;
 use crate::policy::program::Framing;
 use crate::policy::{Links, Policy};
 
-const M: u64 = 1_000_000;
+const M: BitRate = BitRate::new(1_000_000);
 
 /// The pool of a policy's only uplink, with the interfaces that it names.
 fn pool(text: &str, direction: Direction) -> Pool {
@@ -23,17 +23,19 @@ fn table(compiled: &Compiled) -> String {
     match &compiled.program.program {
         Program::Hierarchy(h) => {
             let Framing { overhead_bytes, least_bytes } = h.framing;
-            lines.push(format!("root {} burst {} frame +{overhead_bytes} >={least_bytes}", h.rate_bps, h.burst_bytes));
+            let root = h.rate_bps.bits();
+            lines.push(format!("root {root} burst {} frame +{overhead_bytes} >={least_bytes}", h.burst_bytes));
             for l in &h.leaves {
                 let Leaf { name, rate_bps, ceil_bps, priority, quantum_bytes, burst_bytes, queue_bytes } = l;
+                let (rate, ceiling) = (rate_bps.bits(), ceil_bps.bits());
                 lines.push(format!(
-                    "{name} {rate_bps}..{ceil_bps} prio {priority} quantum {quantum_bytes} burst {burst_bytes} queue \
+                    "{name} {rate}..{ceiling} prio {priority} quantum {quantum_bytes} burst {burst_bytes} queue \
                      {queue_bytes}"
                 ));
             }
         }
         Program::Limits(l) => {
-            lines.extend(l.limits.iter().map(|l| format!("{} {} burst {}", l.name, l.cap_bps, l.burst_bytes)));
+            lines.extend(l.limits.iter().map(|l| format!("{} {} burst {}", l.name, l.cap_bps.bits(), l.burst_bytes)));
         }
     }
     lines.extend(compiled.emulated.iter().map(|e| format!("{e:?}")));
@@ -132,17 +134,17 @@ match = { name = \"a\" }
 class = \"gold\"
 ";
     let (send, receive) = (pool(text, Direction::GuestTx), pool(text, Direction::GuestRx));
-    assert_eq!(shared_bps(&send, &Abilities::HTB), 1514 * M);
-    assert_eq!(shared_bps(&receive, &Abilities::HTB), 1538 * M * 95 / 100);
+    assert_eq!(shared(&send, &Abilities::HTB), 1514 * M);
+    assert_eq!(shared(&receive, &Abilities::HTB), 95 * (1538 * M / 100));
     let whole = Abilities { packet_bytes: 1_600, ..Abilities::HTB };
-    assert_eq!(shared_bps(&send, &whole), 1538 * M);
+    assert_eq!(shared(&send, &whole), 1538 * M);
     let unframed = pool(&text.replace("ethernet", "none"), Direction::GuestTx);
-    assert_eq!(shared_bps(&unframed, &Abilities::HTB), 1538 * M);
+    assert_eq!(shared(&unframed, &Abilities::HTB), 1538 * M);
     let compiled = compile(&send, &Abilities::HTB).unwrap();
     let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
     // Nobody goes beyond it, and what is everybody's own fits into it.
     assert_eq!((h.rate_bps, h.leaves[1].ceil_bps), (1514 * M, 1514 * M));
-    assert!(h.leaves.iter().map(|leaf| leaf.rate_bps).sum::<u64>() <= h.rate_bps);
+    assert!(h.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= h.rate_bps);
     assert_eq!(
         compiled.notes,
         [
@@ -199,7 +201,8 @@ const FULL: &str = "[uplink.eth0]\ncapacity = \"1Gbit\"\n[class.g]\nmin = \"980M
 fn minima_that_fill_the_capacity_give_way_by_what_a_leaf_needs_at_least() {
     let compiled = compile(&pool(FULL, Direction::GuestTx), &Abilities::HTB).unwrap();
     let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
-    assert_eq!(h.leaves.iter().map(|l| l.rate_bps).collect::<Vec<_>>(), [20 * M, 980 * M - 8_000, 8_000]);
+    let least = Abilities::HTB.least_bps;
+    assert_eq!(h.leaves.iter().map(|l| l.rate_bps).collect::<Vec<_>>(), [20 * M, 980 * M - least, least]);
     assert_eq!(
         compiled.notes,
         [
@@ -210,12 +213,12 @@ fn minima_that_fill_the_capacity_give_way_by_what_a_leaf_needs_at_least() {
 }
 
 fn seats() -> impl Strategy<Value = Vec<Seat>> {
-    let one = (1u8..=8, 0u64..200 * M, 0u64..2000 * M, 1u32..100, any::<bool>(), any::<bool>());
+    let one = (1u8..=8, 0u64..200_000_000, 0u64..2_000_000_000, 1u32..100, any::<bool>(), any::<bool>());
     let seat = |(priority, min, more, weight, hard, over_max)| Seat {
         name: "m".into(),
         who: Who::Interface,
         class: "c".into(),
-        contract: Member { priority, min, max: min + more, weight, hard, over_max },
+        contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
     };
     prop::collection::vec(one.prop_map(seat), 1..40)
 }
@@ -225,27 +228,30 @@ proptest! {
 
     /// What a hierarchy must be so that it holds the contracts by itself.
     #[test]
-    fn a_hierarchy_holds_minima_and_maxima(seats in seats(), capacity in M..4000 * M) {
+    fn a_hierarchy_holds_minima_and_maxima(
+        seats in seats(), capacity in (1_000_000u64..4_000_000_000).prop_map(BitRate::new)
+    ) {
+        let (least, step) = (Abilities::HTB.least_bps, Abilities::HTB.step_bps);
         let pool = Pool { uplink: "u".into(), direction: Direction::GuestTx, capacity, framing: Framing::NONE, seats };
         let members = pool.members();
         let Ok(compiled) = compile(&pool, &Abilities::HTB) else {
             // Refused: the least rates do not fit, or a maximum is below the least rate.
-            prop_assert!(8_000 * members.len() as u64 > capacity || members.iter().any(|m| m.max < 8_000));
+            prop_assert!(members.len() as u64 * least > capacity || members.iter().any(|m| m.max < least));
             return Ok(());
         };
         let Program::Hierarchy(h) = &compiled.program.program else { panic!("a hierarchy") };
-        prop_assert!(h.rate_bps <= capacity && capacity - h.rate_bps < 8);
-        prop_assert!(h.leaves.iter().map(|l| l.rate_bps).sum::<u64>() <= capacity);
+        prop_assert!(h.rate_bps <= capacity && capacity - h.rate_bps < step);
+        prop_assert!(h.leaves.iter().map(|l| l.rate_bps).sum::<BitRate>() <= capacity);
         // What is held short is no more than what the others need at least.
-        let short: u64 = h.leaves.iter().zip(&members).map(|(l, m)| m.min.saturating_sub(l.rate_bps)).sum();
-        prop_assert!(short <= (8_000 + 16) * members.len() as u64, "{}", short);
+        let short: BitRate = h.leaves.iter().zip(&members).map(|(l, m)| m.min.saturating_sub(l.rate_bps)).sum();
+        prop_assert!(short <= members.len() as u64 * (least + step + step), "{}", short);
         for (leaf, member) in h.leaves.iter().zip(&members) {
-            let fits = members.iter().map(|m| m.min.div_ceil(8) * 8).map(|m| m.max(8_000)).sum::<u64>() <= capacity;
+            let fits = members.iter().map(|m| m.min.rounded_up(step).max(least)).sum::<BitRate>() <= capacity;
             prop_assert!(leaf.rate_bps >= member.min || !fits, "a minimum is never rounded away");
-            prop_assert!(leaf.rate_bps < member.min + 8 || leaf.rate_bps == 8_000);
+            prop_assert!(leaf.rate_bps < member.min + step || leaf.rate_bps == least);
             prop_assert!(leaf.ceil_bps >= leaf.rate_bps && leaf.ceil_bps <= member.max.max(leaf.rate_bps));
             prop_assert!(leaf.burst_bytes >= 131_072 && leaf.quantum_bytes >= 65_536 && leaf.priority < 8);
-            prop_assert!(leaf.rate_bps % 8 == 0 && leaf.ceil_bps % 8 == 0);
+            prop_assert!(leaf.rate_bps.bits() % 8 == 0 && leaf.ceil_bps.bits() % 8 == 0);
         }
         // Inside a priority quanta are as weights.
         for (a, x) in h.leaves.iter().zip(&members) {
@@ -255,7 +261,7 @@ proptest! {
             }
         }
         let over = members.iter().any(|m| m.over_max && m.max < capacity);
-        let hard = members.iter().any(|m| m.hard && m.min > 0);
+        let hard = members.iter().any(|m| m.hard && m.min > BitRate::ZERO);
         prop_assert_eq!(compiled.emulated.len(), usize::from(over) + usize::from(hard));
     }
 }

@@ -1,6 +1,7 @@
 //! Uplinks and the interfaces of guests.
 
 use super::*;
+use crate::rate::BitRate;
 
 pub(super) fn wire(name: &str, sent: Packets, received: Packets) -> GuestLoad {
     GuestLoad { nics: vec![NicLoad { interface: format!("tap-{name}"), sent, received }], ..guest(name, vec![]) }
@@ -14,8 +15,8 @@ pub(super) fn packets(packets: u64, dropped: u64) -> Packets {
 fn wires() {
     let none = Packets::default();
     // 95 of 100 Mbit/s sent; the other direction is idle.
-    let uplink =
-        UplinkLoad { name: "eth0".into(), speed_bps: Some(100_000_000), sent: packets(9500, 0), received: none };
+    let speed_bps = Some(BitRate::new(100_000_000));
+    let uplink = UplinkLoad { name: "eth0".into(), speed_bps, sent: packets(9500, 0), received: none };
     let guests = vec![wire("a", packets(8000, 0), none), wire("b", packets(1000, 0), none)];
     let full = Interval { seconds: 1.0, traced: true, uplinks: vec![uplink.clone()], guests, ..Interval::default() };
     let verdict = the_one(verdicts(&full, &History::default()));

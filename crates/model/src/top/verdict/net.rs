@@ -47,13 +47,13 @@ fn uplink(interval: &Interval, load: &UplinkLoad, sends: bool) -> Option<Verdict
     let side = if sends { &load.sent } else { &load.received };
     let rate = per_second(side.bytes as f64 * 8.0, s);
     let dropped = drops(side, s);
-    let full = load.speed_bps.filter(|speed| rate >= *speed as f64 * FULL);
+    let full = load.speed_bps.filter(|speed| rate >= speed.bits() as f64 * FULL);
     if full.is_none() && dropped.is_none() {
         return None;
     }
     let way = if sends { "sending" } else { "receiving" };
     let mut evidence = match full {
-        Some(speed) => format!("{} of {} {way}", bits(rate), bits(speed as f64)),
+        Some(speed) => format!("{} of {} {way}", bits(rate), bits(speed.bits() as f64)),
         None => format!("{} {way}", bits(rate)),
     };
     if let Some(dropped) = dropped {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use vmio_look::backing::Backing;
 use vmio_model::cell;
+use vmio_model::rate::ByteRate;
 use vmio_node::linux::mounts;
 use vmio_node::{Exec, FileIdentity, Journal, Node, Spare};
 
@@ -21,8 +22,8 @@ pub const PREALLOCATED: &str = "preallocated";
 /// The user's own device there.
 pub const DEVICE: &str = "device";
 const MIB: u64 = 1 << 20;
-/// Slowest rate at which it is expected to be filled, in bytes a second.
-const LEAST_RATE: u64 = 1 << 20;
+/// Slowest rate at which it is expected to be filled.
+const LEAST_RATE: ByteRate = ByteRate::new(1 << 20);
 /// How long a look at a file system may take.
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 /// File systems that are memory.
@@ -155,7 +156,7 @@ fn fill(node: &dyn Node, at: &Path, shown: &Path, bytes: u64) -> Result<()> {
             "--eta=never",
             "--output-format=terse",
         ])
-        .limit(Duration::from_secs((bytes / LEAST_RATE).max(60)));
+        .limit(Duration::from_secs((bytes / LEAST_RATE.bytes()).max(60)));
     let output = node.exec(&fill)?;
     if output.ok() {
         return Ok(());

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use vmio_look::require::{self, Missing, Requirement, program};
 use vmio_model::cell;
+use vmio_model::rate::ByteRate;
 use vmio_node::{Exec, Journal, Local, Node, machine};
 
 use super::device::{LOOP_DEVICES, WholeDevice, loop_device};
@@ -67,8 +68,8 @@ const DEBUGFS: &str = "debugfs";
 const FILE: &str = "file";
 /// The paper's file had 100 MB. It is in the page cache twice, as a file and as a device, and a guest has 256 MiB mostly.
 const MOST_BYTES: u64 = 100 * MIB;
-/// Slowest rate at which it is expected to be copied, in bytes a second.
-const LEAST_RATE: u64 = 4 << 20;
+/// Slowest rate at which it is expected to be copied.
+const LEAST_RATE: ByteRate = ByteRate::new(4 << 20);
 
 /// Bytes of a disk whose file system holds a file of so many: inodes and journal take 2 % and some 40 MiB of ext4.
 fn disk_bytes(bytes: u64) -> u64 {
@@ -170,7 +171,7 @@ impl Looped {
             pace: self.pace,
         };
         Scratch::make_with(&ctx, "loop-disk", |disk| {
-            let limit = Duration::from_secs((bytes / LEAST_RATE).max(60));
+            let limit = Duration::from_secs((bytes / LEAST_RATE.bytes()).max(60));
             let run = |program: &str, args: &[&str]| {
                 let command = Exec::new(program).args(args.iter().copied()).limit(limit);
                 let output = self.node.exec(&command)?;

@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use vmio_look::images::info::{self, QEMU_IMG};
 use vmio_look::require::{self, Requirement};
+use vmio_model::rate::ByteRate;
 
 use super::raw_file::RawFile;
 use super::scratch::{MIB, Scratch};
@@ -158,7 +159,7 @@ impl Target for Qcow2 {
         let began = Instant::now();
         let twin = Scratch::make_with(ctx, self.name, Scratch::fill)?;
         // As fast as writing out the twin was allowed to be.
-        let pace = ctx.pace.map(|_| (twin.bytes as f64 / began.elapsed().as_secs_f64()) as u64);
+        let pace = ctx.pace.map(|_| ByteRate::new((twin.bytes as f64 / began.elapsed().as_secs_f64()) as u64));
         let maker = Maker { tool, journal: Arc::clone(ctx.journal), pace };
         let dir = twin.path.parent().unwrap_or(Path::new("/")).to_owned();
         Ok(Box::new(Images::prepare(Qcow2 { ..*self }, dir, RawFile::new(twin, false), maker)?))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use vmio_look::backing::Backing;
 use vmio_model::cell::{Actor, Cell, Kind, Side};
+use vmio_model::rate::ByteRate;
 use vmio_model::result::{Environment, Sample, WorkloadTraits};
 use vmio_model::study::plan::spans::hard_bytes;
 use vmio_model::study::{MIB, Study};
@@ -51,8 +52,8 @@ const PROBE_SECONDS: f64 = 0.5;
 /// How a target is written for steady state: in large requests from its start to its end (SNIA SSS
 /// PTS, "workload independent preconditioning": 128 KiB sequential writes).
 const PRECONDITION: &str = "seq-write-128k-d8";
-/// Slowest rate at which that is expected to go on, in bytes a second.
-const PRECONDITION_LEAST_RATE: u64 = 1 << 20;
+/// Slowest rate at which that is expected to go on.
+const PRECONDITION_LEAST_RATE: ByteRate = ByteRate::new(1 << 20);
 /// Memory that QEMU may use beside the guest's.
 const QEMU_OWN_MIB: u64 = 512;
 
@@ -188,9 +189,9 @@ impl Machine<'_> {
         let probe = self.observe(&native, (0, 0), terms).context("the short probe for the cap failed")?;
         let work = probe.work();
         self.beside(work.write_bytes)?;
-        let cap = crate::gentle::cap::cap(work.bandwidth(), share)?;
-        (self.progress)(&format!("gentle: {workload} is held to {:.2} MB/s", cap.bytes_per_second as f64 / 1e6));
-        let gentle = Gentle { cap_bytes_per_second: cap.bytes_per_second };
+        let cap = crate::gentle::cap::cap(work.bandwidth(), share)?.bytes_per_second;
+        (self.progress)(&format!("gentle: {workload} is held to {:.2} MB/s", cap.bytes() as f64 / 1e6));
+        let gentle = Gentle { cap };
         self.caps.insert(workload.clone(), gentle);
         Ok(Some(gentle))
     }
@@ -209,7 +210,7 @@ impl Machine<'_> {
             (self.progress)(&format!("steady state: writing {mib} MiB over the target {target}"));
             let cell = Cell::on(Kind::NATIVE.name, &target, None, PRECONDITION);
             let caps = self.caps_of(&cell)?;
-            let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE).max(60) as f64;
+            let seconds = (self.study.target_bytes() / PRECONDITION_LEAST_RATE.bytes()).max(60) as f64;
             let terms = Terms { seconds, most_bytes: Some(u64::MAX), caps: &caps };
             let written = self.observe(&cell, (0, 0), terms).context("cannot write for steady state")?;
             self.beside(written.work().write_bytes)?;

@@ -135,7 +135,7 @@ impl FioJob {
             args.push("--readonly".into());
         }
         if let Some(gentle) = ctx.gentle {
-            args.push(format!("--rate={}", gentle.cap_bytes_per_second));
+            args.push(format!("--rate={}", gentle.cap.bytes()));
         }
         args
     }

@@ -8,6 +8,7 @@
 use std::path::PathBuf;
 
 use vmio_look::require::{Missing, Requirement, program};
+use vmio_model::rate::ByteRate;
 use vmio_node::linux::system::sysctl;
 use vmio_node::{Exec, Reader};
 
@@ -58,8 +59,8 @@ pub struct Span {
 /// The cap of `--gentle`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gentle {
-    /// Bytes a second, reads and writes each.
-    pub cap_bytes_per_second: u64,
+    /// Reads and writes each.
+    pub cap: ByteRate,
 }
 
 /// What a disk workload runs on.
@@ -185,7 +186,7 @@ mod tests {
             assert!(enough(workload, &small).unwrap_err().to_string().contains("size.target_mib"));
             let short = WorkCtx { seconds: f64::NAN, ..ctx() };
             assert!(enough(workload, &short).is_err());
-            let gentle = WorkCtx { gentle: Some(Gentle { cap_bytes_per_second: 1 << 20 }), ..ctx() };
+            let gentle = WorkCtx { gentle: Some(Gentle { cap: ByteRate::new(1 << 20) }), ..ctx() };
             assert_eq!(enough(workload, &gentle).is_ok(), workload.can_be_gentle().is_ok());
         }
     }

@@ -3,6 +3,7 @@
 //! `udp-100mbit-1472` says it all, and so does `udp-80mbit.20s.20mbit-1472-frames`: 80 Mbit/s of frames until 20 s, then 20. A stream has one name only (`1gbit`, never `1000mbit`), since names are keys of cells.
 
 use vmio_look::require::Requirement;
+use vmio_model::rate::BitRate;
 use vmio_model::study::{Family, Sort, WordError};
 use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 
@@ -29,7 +30,7 @@ pub const KINDS: &[(&str, &str, &[Requirement])] = &[(
 /// The words of rates, the largest first.
 const UNITS: [(&str, u64); 3] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000)];
 /// Highest rate: beyond what a host has links for.
-const RATE_MOST: u64 = 800_000_000_000;
+const RATE_MOST: BitRate = BitRate::new(800_000_000_000);
 /// Fewest packets a second: the fewer, the less a share of them says.
 const PACKETS_LEAST: u64 = 10;
 /// Latest that a packet may be without being late.
@@ -51,14 +52,14 @@ pub fn parse(word: &str) -> Option<Result<Udp, WordError>> {
 
 /// The name of a stream: what [`parse`] takes.
 pub fn name(udp: &Udp) -> String {
-    let steps: String = udp.steps.iter().map(|(second, bits)| format!(".{second}s.{}", rate(*bits))).collect();
+    let steps: String = udp.steps.iter().map(|(second, at)| format!(".{second}s.{}", rate(*at))).collect();
     let within = if udp.within_ms > 0 { format!("-within{}ms", udp.within_ms) } else { String::new() };
     let (frames, waits) = (if udp.frames { "-frames" } else { "" }, if udp.waits { "-blocking" } else { "" });
-    format!("udp-{}{steps}-{}{frames}{within}{waits}", rate(udp.rate_bits), udp.bytes)
+    format!("udp-{}{steps}-{}{frames}{within}{waits}", rate(udp.rate), udp.bytes)
 }
 
 fn stream(rest: &[&str]) -> Result<Udp, WordError> {
-    let (rate_bits, steps) = load(rest[0])?;
+    let (rate, steps) = load(rest[0])?;
     let bytes = rest.get(1).ok_or_else(|| WordError("the size is missing, for example -1472".to_owned()))?;
     let no_size = || WordError(format!("`{bytes}` is not a size: bytes of payload, for example 1472"));
     let bytes = bytes.parse().map_err(|_| no_size())?;
@@ -70,7 +71,7 @@ fn stream(rest: &[&str]) -> Result<Udp, WordError> {
         let known = "only `frames`, `within20ms` (or another time) and `blocking`";
         return Err(WordError(format!("`{other}`: {known} may stand there, in this order, each once")));
     }
-    Ok(Udp { rate_bits, steps, bytes, frames, within_ms: within, waits })
+    Ok(Udp { rate, steps, bytes, frames, within_ms: within, waits })
 }
 
 /// `within20ms`.
@@ -83,7 +84,7 @@ fn milliseconds(word: &str) -> Result<u64, WordError> {
 }
 
 /// `80mbit.20s.20mbit.28s.60mbit`: a rate, and by turns the second from which on there is another, and that.
-fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), WordError> {
+fn load(word: &str) -> Result<(BitRate, Vec<(u64, BitRate)>), WordError> {
     let rate = |word: &str| {
         let none = || format!("`{word}` is not a rate: a whole number of kbit, mbit or gbit, as in 100mbit");
         bits(word).ok_or_else(|| WordError(none()))
@@ -98,13 +99,13 @@ fn load(word: &str) -> Result<(u64, Vec<(u64, u64)>), WordError> {
         let no_time = || WordError(format!("`{}` is not a time: whole seconds, as in 20s", step[0]));
         let second = second.ok_or_else(no_time)?;
         let no_rate = || WordError(format!("from {second} s on there is no rate"));
-        let bits = rate(step.get(1).ok_or_else(no_rate)?)?;
+        let next = rate(step.get(1).ok_or_else(no_rate)?)?;
         let last = steps.last().map_or(0, |(second, _)| *second);
         if second <= last || second > STEP_LATEST {
             let when = format!("`{second}s`: each rate begins after the one before it, and within {STEP_LATEST} s");
             return Err(WordError(when));
         }
-        steps.push((second, bits));
+        steps.push((second, next));
     }
     Ok((first, steps))
 }
@@ -113,14 +114,14 @@ fn check(udp: &Udp) -> Result<(), WordError> {
     if !(HEADER_BYTES..=MOST_BYTES).contains(&udp.bytes) {
         return Err(WordError(format!("the size is out of range: {HEADER_BYTES} to {MOST_BYTES} bytes")));
     }
-    for (_, bits) in udp.rates() {
+    for (_, offered) in udp.rates() {
         let least = PACKETS_LEAST * udp.counted_bytes() as u64 * 8;
-        if bits < least {
+        if offered.bits() < least {
             let kbit = least.div_ceil(1000);
             let few = format!("that is fewer than {PACKETS_LEAST} packets a second; {kbit}kbit is the least");
             return Err(WordError(few));
         }
-        if bits > RATE_MOST {
+        if offered > RATE_MOST {
             return Err(WordError(format!("the rate is out of range: {} at most", rate(RATE_MOST))));
         }
     }
@@ -128,17 +129,18 @@ fn check(udp: &Udp) -> Result<(), WordError> {
 }
 
 /// `100mbit`; capitals are understood, so that the answer can name the right word.
-fn bits(word: &str) -> Option<u64> {
+fn bits(word: &str) -> Option<BitRate> {
     let lower = word.to_ascii_lowercase();
     let (digits, unit) = UNITS.iter().find_map(|(word, unit)| Some((lower.strip_suffix(word)?, *unit)))?;
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    digits.parse::<u64>().ok()?.checked_mul(unit).map(BitRate::new)
 }
 
 /// The one way to write a rate of whole kbit: the largest unit that divides it.
-pub(super) fn rate(bits: u64) -> String {
+fn rate(rate: BitRate) -> String {
+    let bits = rate.bits();
     let whole = |unit: u64| bits >= unit && bits / unit * unit == bits;
     let (word, unit) = UNITS.into_iter().find(|(_, unit)| whole(*unit)).unwrap_or(("bit", 1));
     format!("{}{word}", bits / unit)
@@ -150,25 +152,27 @@ mod tests {
     use super::*;
     use crate::workloads::find;
 
+    const M: BitRate = BitRate::new(1_000_000);
+
     #[test]
     fn names_go_both_ways() {
-        for rate_bits in [1_000_000, 2_500_000, 100_000_000, 1_000_000_000, 1_500_000_000, RATE_MOST] {
+        for rate in [M, 2500 * M / 1000, 100 * M, 1000 * M, 1500 * M, RATE_MOST] {
             for bytes in [HEADER_BYTES, 64, 1472, 8972] {
                 for (frames, waits) in [(false, false), (false, true), (true, false), (true, true)] {
-                    for steps in [vec![], vec![(20, 1_000_000_000), (28, 60_000_000)]] {
+                    for steps in [vec![], vec![(20, 1000 * M), (28, 60 * M)]] {
                         let within_ms = if frames { 20 } else { 0 };
-                        let udp = Udp { rate_bits, steps, bytes, frames, within_ms, waits };
+                        let udp = Udp { rate, steps, bytes, frames, within_ms, waits };
                         assert_eq!(parse(&name(&udp)), Some(Ok(udp.clone())), "{}", name(&udp));
                         assert_eq!(find(&name(&udp)).unwrap().traits().name, name(&udp));
                     }
                 }
             }
         }
-        let udp =
-            Udp { rate_bits: 2_500_000, steps: Vec::new(), bytes: 1472, frames: false, within_ms: 0, waits: true };
+        let rate = 2500 * M / 1000;
+        let udp = Udp { rate, steps: Vec::new(), bytes: 1472, frames: false, within_ms: 0, waits: true };
         assert_eq!(name(&udp), "udp-2500kbit-1472-blocking");
-        let steps = vec![(20, 20_000_000), (28, 60_000_000)];
-        let udp = Udp { rate_bits: 80_000_000, steps, bytes: 1472, frames: true, within_ms: 20, waits: false };
+        let steps = vec![(20, 20 * M), (28, 60 * M)];
+        let udp = Udp { rate: 80 * M, steps, bytes: 1472, frames: true, within_ms: 20, waits: false };
         assert_eq!(name(&udp), "udp-80mbit.20s.20mbit.28s.60mbit-1472-frames-within20ms");
     }
 

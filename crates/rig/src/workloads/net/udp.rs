@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::rate::BitRate;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::Output;
@@ -53,10 +54,10 @@ const ROLES: &[Role] = &[
 /// A stream of datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Udp {
-    /// Bits a second at first.
-    pub rate_bits: u64,
-    /// From which second on there are how many.
-    pub steps: Vec<(u64, u64)>,
+    /// What is offered at first.
+    pub rate: BitRate,
+    /// From which second on there is how much.
+    pub steps: Vec<(u64, BitRate)>,
     /// Bytes of payload of each.
     pub bytes: usize,
     /// Whether bits are those of frames, as a link's queue counts them, and not those of the payload alone.
@@ -69,8 +70,8 @@ pub struct Udp {
 
 impl Udp {
     /// Its rates, each with the second from which on it is offered.
-    pub fn rates(&self) -> impl Iterator<Item = (u64, u64)> {
-        std::iter::once((0, self.rate_bits)).chain(self.steps.iter().copied())
+    pub fn rates(&self) -> impl Iterator<Item = (u64, BitRate)> {
+        std::iter::once((0, self.rate)).chain(self.steps.iter().copied())
     }
 
     /// Bytes that count of each datagram.
@@ -83,9 +84,9 @@ impl Udp {
         self.counted_bytes() as f64 / self.bytes as f64
     }
 
-    /// A rate as the generator takes it, which knows payload alone.
-    fn payload_bits(&self, bits: u64) -> u64 {
-        (bits as f64 / self.counted_ratio()).round() as u64
+    /// A rate as the generator takes it, in bit/s: it knows payload alone.
+    fn payload_bits(&self, rate: BitRate) -> u64 {
+        (rate.bits() as f64 / self.counted_ratio()).round() as u64
     }
 
     /// What the sender did, as far as it offered what it should.
@@ -197,15 +198,15 @@ impl Workload for Udp {
         let (end, receiver) = (stage.end(SENDER)?, address(PROGRAM, stage.end(RECEIVER)?)?);
         let told = [
             ("--greet", GREETED_WITHIN.to_owned()),
-            ("--rate", self.payload_bits(self.rate_bits).to_string()),
+            ("--rate", self.payload_bits(self.rate).to_string()),
             ("--bytes", self.bytes.to_string()),
             ("--seconds", stage.seconds.to_string()),
         ];
         let mut exec =
             end.command(&ours::UDP.call(end.node.reader())).args(["send", &receiver, &stage.port(PORT).to_string()]);
         exec = exec.args(told.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
-        for (second, bits) in &self.steps {
-            exec = exec.args(["--rate-at".to_owned(), format!("{second}={}", self.payload_bits(*bits))]);
+        for (second, rate) in &self.steps {
+            exec = exec.args(["--rate-at".to_owned(), format!("{second}={}", self.payload_bits(*rate))]);
         }
         if self.within_ms > 0 {
             exec = exec.args(["--late".to_owned(), format!("0.{:03}", self.within_ms)]);

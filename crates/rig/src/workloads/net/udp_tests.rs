@@ -13,7 +13,7 @@ use crate::workloads::At;
 use crate::workloads::End;
 
 const STREAM: Udp =
-    Udp { rate_bits: 10_000_000, steps: Vec::new(), bytes: 1250, frames: false, within_ms: 0, waits: false };
+    Udp { rate: BitRate::new(10_000_000), steps: Vec::new(), bytes: 1250, frames: false, within_ms: 0, waits: false };
 
 /// 2 s of it, all on time.
 fn sent() -> SendReport {

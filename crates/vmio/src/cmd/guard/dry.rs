@@ -9,7 +9,6 @@ use vmio_guard::source::Source;
 use vmio_guard::source::guests::Here;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::units::show_rate;
 
 use super::{accepted, links, read};
 use crate::context::{Context, Outcome};
@@ -50,8 +49,8 @@ pub fn run(config: &[PathBuf], plane: &Entry, allocator: Allocator, takeover: bo
             let what = format!(
                 "class {}, {} guaranteed, at most {}, excess {}",
                 seat.class,
-                show_rate(member.min),
-                show_rate(member.max),
+                member.min,
+                member.max,
                 seat.holding.as_ref().map_or("queued", |holding| holding.waits.word())
             );
             text += &fit::paragraph("    ", 4, &format!("{}{guest}: {what}", seat.name));

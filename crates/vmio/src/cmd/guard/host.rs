@@ -17,7 +17,6 @@ use vmio_model::others::{Conflict, Limited, conflicts, replaced, shown};
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::text::text as as_toml;
-use vmio_model::policy::units::show_rate;
 use vmio_model::policy::{Direction, Policy};
 use vmio_node::Local;
 
@@ -201,13 +200,9 @@ fn of_limit(conflict: &Conflict, style: Style) -> String {
         Direction::GuestTx => "sends",
         Direction::GuestRx => "receives",
     };
-    let peak = limit.peak_bps.map_or_else(String::new, |peak| format!(", peak {}", show_rate(peak)));
-    let head = format!(
-        "{}{guest}: {} limits what it {way} to {}{peak}",
-        conflict.interface,
-        shown(&limit.by),
-        show_rate(limit.rate_bps)
-    );
+    let peak = limit.peak_bps.map_or_else(String::new, |peak| format!(", peak {peak}"));
+    let head =
+        format!("{}{guest}: {} limits what it {way} to {}{peak}", conflict.interface, shown(&limit.by), limit.rate_bps);
     let mut out = fit::notice(&format!("{}: ", style.yellow("limit")), 7, &head);
     for why in &conflict.why {
         out += &fit::paragraph("  ", 2, why);

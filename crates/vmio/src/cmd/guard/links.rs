@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::policy::Links;
 use vmio_model::policy::units::MAX_RATE;
+use vmio_model::rate::BitRate;
 use vmio_node::Local;
 use vmio_node::linux::net::Interfaces;
 
@@ -13,14 +14,13 @@ pub fn known(names: Option<&BTreeSet<String>>) -> Links {
     of(&Interfaces::here(&Local::new()), names)
 }
 
-/// Speeds in bit/s.
 fn of(all: &Interfaces<'_>, names: Option<&BTreeSet<String>>) -> Links {
     let names: Vec<String> = match names {
         // There may be thousands of others.
         Some(names) => names.iter().filter(|name| all.has_interface(name)).cloned().collect(),
         None => all.names().unwrap_or_default(),
     };
-    let speed = |name: &String| Some((name.clone(), all.speed_bps(name)?.min(MAX_RATE)));
+    let speed = |name: &String| Some((name.clone(), BitRate::new(all.speed_bps(name)?).min(MAX_RATE)));
     Links {
         speeds: names.iter().filter_map(speed).collect(),
         physical: names.iter().filter(|name| all.is_ethernet_port(name)).cloned().collect(),
@@ -51,7 +51,7 @@ mod tests {
         // Reading a directory fails, as reading the speed of a link that is down does.
         fs::create_dir_all(dir.path().join("eth5/speed")).unwrap();
         fs::create_dir(dir.path().join("lo")).unwrap();
-        assert_eq!(under(dir.path()).speeds, [("eth0".to_owned(), 1_000_000_000)].into());
+        assert_eq!(under(dir.path()).speeds, [("eth0".to_owned(), BitRate::new(1_000_000_000))].into());
         assert!(under(&dir.path().join("none")).speeds.is_empty());
     }
 

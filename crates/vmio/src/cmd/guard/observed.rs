@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use vmio_guard::manager::document::Status;
 use vmio_guard::observed::{Observed, ObservedMember, ObservedPool};
-use vmio_model::policy::units::show_rate;
 
 use super::table::{figure, unit};
 use crate::fit;
@@ -39,9 +38,7 @@ pub fn end(status: &Status, style: Style) -> String {
 /// A sentence a member that the policy would have held, or that was short of its minimum.
 fn meant(pool: &ObservedPool) -> String {
     let mut all = Vec::new();
-    let shared = show_rate(pool.shared_bps);
-    let peak = rate(pool.peak_bps);
-    let mut sum = format!("at most {peak} of {shared} taken at once");
+    let mut sum = format!("at most {} of {} taken at once", rate(pool.peak_bps), pool.shared_bps);
     if pool.full_seconds > 0 {
         let _ = write!(sum, ", full for {}", count(pool.full_seconds as usize, "second"));
     }
@@ -75,7 +72,7 @@ fn taken(observed: &Observed, style: Style) -> String {
     if all.is_empty() {
         return "No interface of a guest was there.\n".to_owned();
     }
-    let most = all.iter().map(|i| i.tx_peak_bps.max(i.rx_peak_bps)).max().unwrap_or(0);
+    let most = all.iter().map(|i| i.tx_peak_bps.max(i.rx_peak_bps)).max().unwrap_or_default();
     let (unit, factor) = unit(most);
     let width = all.iter().map(|i| fit::columns(&i.name)).filter(|n| *n <= NAME).max().unwrap_or(0).max(unit.len());
     let head = format!(

@@ -21,6 +21,7 @@ use vmio_model::allocate::dba::Measures;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::Links;
+use vmio_model::rate::BitRate;
 
 use super::simulate::Measured;
 use super::{Config, How, files, links, observed};
@@ -127,8 +128,8 @@ impl Texts for Anybody {
     }
 }
 
-/// What is taken for the capacity of an uplink that does not say, in bit/s: the proposal says so.
-const NO_SPEED: u64 = 10_000_000_000;
+/// What is taken for the capacity of an uplink that does not say: the proposal says so.
+const NO_SPEED: BitRate = BitRate::new(10_000_000_000);
 
 /// What a guard that observes goes by.
 fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> {
@@ -149,8 +150,7 @@ fn watched(args: &Args, config: Vec<PathBuf>) -> anyhow::Result<Box<dyn Texts>> 
         return Err(failure.help("`ip link` lists those that are there").into());
     }
     if !links::known(Some(&[uplink.clone()].into())).speeds.contains_key(uplink) {
-        let shown = vmio_model::policy::units::show_rate(NO_SPEED);
-        term::note(&format!("{uplink} does not tell its speed: {shown} is taken; correct it in what is proposed"));
+        term::note(&format!("{uplink} does not tell its speed: {NO_SPEED} is taken; correct it in what is proposed"));
     }
     Ok(Box::new(Anybody(uplink.clone())))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vmio_guard::manager::document::{MemberDocument, PoolDocument, Status};
-use vmio_model::policy::units::show_rate;
+use vmio_model::rate::BitRate;
 
 use super::table::{figure, unit};
 use crate::fit;
@@ -190,11 +190,10 @@ fn indented(text: &str) -> String {
 fn table(out: &mut String, pool: &PoolDocument, style: Style) {
     let (unit, factor) = unit(pool.capacity_bps);
     let head = format!("{} {}", pool.uplink, pool.direction.word());
-    let (capacity, shared) = (show_rate(pool.capacity_bps), show_rate(pool.shared_bps));
-    let _ = writeln!(out, "{}: {capacity}, {shared} shared", style.bold(&head));
+    let _ = writeln!(out, "{}: {}, {} shared", style.bold(&head), pool.capacity_bps, pool.shared_bps);
     if let Some(stage) = &pool.stage {
         let lost = format::count(stage.dropped_packets_total as usize, "packet");
-        let line = format!("guests share {} before the uplink; {lost} dropped behind", show_rate(stage.shared_bps));
+        let line = format!("guests share {} before the uplink; {lost} dropped behind", stage.shared_bps);
         *out += &fit::paragraph("", 0, &line);
     }
     let widest = |of: fn(&MemberDocument) -> &str, most: usize, least: usize| {
@@ -213,7 +212,7 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
             name.clear();
         }
         let class: String = member.class.chars().take(class_width).collect();
-        let rate = |bits: Option<u64>| bits.map_or_else(|| "-".to_owned(), |bits| figure(bits, factor));
+        let rate = |rate: Option<BitRate>| rate.map_or_else(|| "-".to_owned(), |rate| figure(rate, factor));
         let _ = writeln!(
             out,
             "{} {class:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::plan::{GroupRow, LimitedBy, Plan, Pool, Row};
-use vmio_model::policy::units::show_rate;
+use vmio_model::rate::BitRate;
 
 use crate::fit;
 use crate::term::Style;
@@ -112,10 +112,13 @@ impl Marks {
 
 fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let (unit, factor) = unit(pool.capacity_bps);
-    let idle: u64 = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
-    let kept = if idle > 0 { format!(", {} of it reserved by hard minima", show_rate(idle)) } else { String::new() };
+    let idle: BitRate = rows.iter().filter(|r| r.contract.hard).map(|r| r.min_effective_bps - r.guaranteed_bps).sum();
+    let kept = match idle {
+        BitRate::ZERO => String::new(),
+        idle => format!(", {idle} of it reserved by hard minima"),
+    };
     let head = format!("{} {}", pool.uplink, pool.direction.word());
-    let (capacity, unused) = (show_rate(pool.capacity_bps), show_rate(pool.unused_bps));
+    let (capacity, unused) = (pool.capacity_bps.to_string(), pool.unused_bps);
     let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));
     let widest = |of: fn(&Row) -> &str, most: usize, least: usize| {
         rows.iter().map(|r| fit::columns(of(r))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
@@ -131,7 +134,7 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     );
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for row in rows {
-        let figure = |bits: u64| figure(bits, factor);
+        let figure = |rate: BitRate| figure(rate, factor);
         let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
         let mut name = row.name.clone();
@@ -163,17 +166,18 @@ fn less(row: &Row) -> bool {
     row.member.is_some() && row.min_effective_bps < row.contract.min
 }
 
-/// The unit in which a pool's figures have the fewest digits, and its bits.
-pub(super) fn unit(capacity: u64) -> (&'static str, u64) {
+/// The unit in which a pool's figures have the fewest digits, and what one of it is.
+pub(super) fn unit(capacity: BitRate) -> (&'static str, BitRate) {
     let units = [("Tbit/s", 1_000_000_000_000), ("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
-    units.into_iter().find(|(_, factor)| capacity >= 50 * factor).unwrap_or(("bit/s", 1))
+    let units = units.map(|(name, bits)| (name, BitRate::new(bits)));
+    units.into_iter().find(|(_, one)| capacity >= 50 * *one).unwrap_or(("bit/s", BitRate::ONE))
 }
 
 /// A rate in that unit: whole where it is whole, else with one or two decimals.
-pub(super) fn figure(bits: u64, factor: u64) -> String {
-    let value = bits as f64 / factor as f64;
+pub(super) fn figure(rate: BitRate, unit: BitRate) -> String {
+    let value = rate.bits() as f64 / unit.bits() as f64;
     match value {
-        _ if bits.is_multiple_of(factor) => format!("{}", bits / factor),
+        _ if rate.rounded_down(unit) == rate => format!("{}", rate / unit),
         v if v < 0.01 => "<0.01".to_owned(),
         v if v < 100.0 => format!("{v:.2}"),
         v => format!("{v:.1}"),
@@ -182,13 +186,13 @@ pub(super) fn figure(bits: u64, factor: u64) -> String {
 
 /// Cells of guaranteed, spare, spare above the maximum, and what is free below it. Whatever is
 /// above 0 shows.
-fn bar(row: &Row, capacity: u64, width: usize, style: Style) -> String {
-    let cells = |bits: u64| {
-        let exact = bits as f64 * width as f64 / capacity as f64;
-        (exact.round() as usize).max(usize::from(bits > 0)).min(width)
+fn bar(row: &Row, capacity: BitRate, width: usize, style: Style) -> String {
+    let cells = |rate: BitRate| {
+        let exact = rate.bits() as f64 * width as f64 / capacity.bits() as f64;
+        (exact.round() as usize).max(usize::from(rate > BitRate::ZERO)).min(width)
     };
     let guaranteed = cells(row.guaranteed_bps);
-    let rate = cells(row.rate_bps).max((guaranteed + usize::from(row.spare_bps > 0)).min(width));
+    let rate = cells(row.rate_bps).max((guaranteed + usize::from(row.spare_bps > BitRate::ZERO)).min(width));
     let max = cells(row.contract.max.min(capacity));
     let above = if row.rate_bps > row.contract.max { rate.saturating_sub(max.max(guaranteed)) } else { 0 };
     let (spare, free) = (rate - guaranteed - above, max.saturating_sub(rate));

@@ -56,7 +56,11 @@ fn drawn(cell: &Beside, outcome: &Outcome, word: &str, printed: &[Published]) ->
     let line = |(i, vif): (usize, &vmio_model::simulate::Vif)| Line {
         stroke: Stroke::Series(i),
         label: vif.name.clone(),
-        points: outcome.series.iter().map(|s| (s.at as f64 / SECOND as f64, s.received[i] as f64 / 1e6)).collect(),
+        points: outcome
+            .series
+            .iter()
+            .map(|s| (s.at as f64 / SECOND as f64, s.received[i].bits() as f64 / 1e6))
+            .collect(),
     };
     let lines: Vec<Line> = scenario.vifs.iter().enumerate().map(line).collect();
     let mark = |figure: &Published| {
@@ -73,7 +77,7 @@ fn drawn(cell: &Beside, outcome: &Outcome, word: &str, printed: &[Published]) ->
         x_label: "seconds",
         x_log: false,
         size: (480.0, 230.0),
-        y_range: Some((0.0, scenario.capacity as f64 / 1e6 * 1.02)),
+        y_range: Some((0.0, scenario.capacity.bits() as f64 / 1e6 * 1.02)),
         y_unit: "",
         lines: &lines,
         marks: &marks,

@@ -1,7 +1,7 @@
 //! Simulated runs as one HTML file that loads nothing and needs no script: for each run all
 //! members' rates over time in one plot, then each member against its minimum and maximum.
 
-use vmio_model::policy::units::show_rate;
+use vmio_model::rate::BitRate;
 use vmio_model::simulate::paper::above_maximum_ratio;
 use vmio_model::simulate::{Allocator, SECOND, Sample, Totals, Vif};
 
@@ -169,7 +169,7 @@ fn one(run: &Simulated) -> Html {
             points: points(run, &|s| s.received[i]),
         })
         .collect();
-    let top = Some((0.0, run.scenario.capacity as f64 / 1e6 * 1.02));
+    let top = Some((0.0, run.scenario.capacity.bits() as f64 / 1e6 * 1.02));
     let plot = Plot {
         title: "Rates received over time",
         x_label: "seconds",
@@ -182,7 +182,7 @@ fn one(run: &Simulated) -> Html {
     };
     html! {
         h2 { (run.subject) ": " (run.how()) }
-        p.dim { (show_rate(run.scenario.capacity)) ", " (run.seconds()) " s of virtual time, " (form) }
+        p.dim { (run.scenario.capacity) ", " (run.seconds()) " s of virtual time, " (form) }
         (legend(&all))
         (drawn(&plot, "wide"))
         p.dim {
@@ -194,8 +194,8 @@ fn one(run: &Simulated) -> Html {
 }
 
 /// Mbit/s over seconds.
-fn points(run: &Simulated, of: &dyn Fn(&Sample) -> u64) -> Vec<(f64, f64)> {
-    run.outcome.series.iter().map(|s| (s.at as f64 / SECOND as f64, of(s) as f64 / 1e6)).collect()
+fn points(run: &Simulated, of: &dyn Fn(&Sample) -> BitRate) -> Vec<(f64, f64)> {
+    run.outcome.series.iter().map(|s| (s.at as f64 / SECOND as f64, of(s).bits() as f64 / 1e6)).collect()
 }
 
 /// A member against its minimum and maximum.
@@ -205,7 +205,8 @@ fn member(run: &Simulated, i: usize) -> Html {
         Line { stroke: Stroke::Thin, label: "offered".into(), points: points(run, &|s| s.scheduled[i]) },
         Line { stroke: Stroke::Series(0), label: "received".into(), points: points(run, &|s| s.received[i]) },
     ];
-    let mark = |value: u64, label: &str, series| Mark { value: value as f64 / 1e6, label: label.into(), series };
+    let mark =
+        |rate: BitRate, label: &str, series| Mark { value: rate.bits() as f64 / 1e6, label: label.into(), series };
     let marks = [mark(vif.contract.max, "max", 2), mark(vif.contract.min, "min", 1)];
     let plot = Plot {
         title: &vif.name,
@@ -236,8 +237,8 @@ const COLUMNS: [(&str, Option<&str>); 8] = [
 fn figures(run: &Simulated, vif: &Vif, t: &Totals) -> [String; 8] {
     let percent = |ratio: f64| format!("{:.2} %", ratio * 100.0);
     [
-        mbit(vif.contract.min as f64),
-        mbit(vif.contract.max as f64),
+        mbit(vif.contract.min.bits() as f64),
+        mbit(vif.contract.max.bits() as f64),
         mbit(mean_bps(t.scheduled_bits, run.seconds())),
         mbit(mean_bps(t.received_bits, run.seconds())),
         percent(t.loss_ratio()),

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use vmio_model::rate::BitRate;
 use vmio_model::simulate::paper::{Footnote, Published};
 use vmio_model::simulate::{SECOND, Sample};
 
@@ -27,7 +28,7 @@ struct Run<'a> {
     /// Who set the limits, where they acted, and how often.
     how: String,
     /// What the uplink carries, in bit/s.
-    capacity_bps: u64,
+    capacity_bps: BitRate,
     /// Period of the loop that sets the limits.
     period_seconds: f64,
     /// Virtual time that was simulated.
@@ -48,9 +49,9 @@ struct Member<'a> {
     /// Its priority: 1 is served first, 8 last.
     priority: u8,
     /// What it is guaranteed, in bit/s.
-    min_bps: u64,
+    min_bps: BitRate,
     /// What it may have, in bit/s.
-    max_bps: u64,
+    max_bps: BitRate,
     /// What it wanted to send.
     scheduled_bytes: u64,
     /// What arrived.
@@ -71,11 +72,11 @@ struct Point<'a> {
     /// End of what it covers, from the start.
     at_seconds: f64,
     /// Wanted, in bit/s.
-    scheduled_bps: &'a [u64],
+    scheduled_bps: &'a [BitRate],
     /// Received, in bit/s.
-    received_bps: &'a [u64],
+    received_bps: &'a [BitRate],
     /// Limits at its end, in bit/s; `None` without one.
-    cap_bps: Vec<Option<u64>>,
+    cap_bps: Vec<Option<BitRate>>,
 }
 
 /// A published experiment beside its simulation.
@@ -161,7 +162,7 @@ fn point(s: &Sample) -> Point<'_> {
         at_seconds: s.at as f64 / SECOND as f64,
         scheduled_bps: &s.scheduled,
         received_bps: &s.received,
-        cap_bps: s.caps.iter().map(|cap| Some(*cap).filter(|cap| *cap != u64::MAX)).collect(),
+        cap_bps: s.caps.iter().map(|cap| Some(*cap).filter(|cap| *cap != BitRate::MAX)).collect(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixListener;
 
 use vmio_model::policy::Direction;
+use vmio_model::rate::BitRate;
 use vmio_model::top::load::{GuestLoad, NicLoad};
 use vmio_model::top::rows::rows;
 
@@ -51,7 +52,7 @@ fn limits_stand_beside_the_guests_that_they_hold() {
     let before = Instant::now() - Duration::from_secs(2);
     beside(&status(2.0, 30), Some((before, counts)), &interval, &mut guests);
     let of: Vec<_> = guests[0].guard.as_ref().unwrap().iter().map(|m| (m.direction, m.limit_bps)).collect();
-    assert_eq!(of, [(Direction::GuestTx, None), (Direction::GuestRx, Some(20_000_000))]);
+    assert_eq!(of, [(Direction::GuestTx, None), (Direction::GuestRx, Some(BitRate::new(20_000_000)))]);
     assert_eq!(&cells(&guests[0])[4..], ["50", "10"]);
     assert_eq!(cells(&guests[1]), ["-"; 6]);
 }

@@ -1,6 +1,8 @@
 //! Qdiscs and classes as netlink messages: `struct tcmsg` (include/uapi/linux/rtnetlink.h), HTB's and the size
 //! table's structures (include/uapi/linux/pkt_sched.h).
 
+use vmio_model::rate::ByteRate;
+
 use super::super::netlink::wire::{self, Attributes, Malformed, u16_at, u32_at, u64_at};
 use super::tree::Class;
 
@@ -52,12 +54,12 @@ pub fn tcmsg(index: u32, handle: u32, parent: u32) -> [u8; TCMSG] {
 }
 
 /// `struct tc_ratespec`.
-fn rate_spec(rate: u64, overhead: u16, mpu: u16) -> Vec<u8> {
+fn rate_spec(rate: ByteRate, overhead: u16, mpu: u16) -> Vec<u8> {
     let mut bytes = vec![0, ETHERNET];
     bytes.extend(overhead.to_ne_bytes());
     bytes.extend(0i16.to_ne_bytes());
     bytes.extend(mpu.to_ne_bytes());
-    bytes.extend(u32::try_from(rate).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes.extend(u32::try_from(rate.bytes()).unwrap_or(u32::MAX).to_ne_bytes());
     bytes
 }
 
@@ -70,8 +72,8 @@ pub(super) fn class(class: &Class) -> Attributes {
     }
     Attributes::new()
         .with(TCA_HTB_PARMS, &opt)
-        .with_u64(TCA_HTB_RATE64, class.rate)
-        .with_u64(TCA_HTB_CEIL64, class.ceil)
+        .with_u64(TCA_HTB_RATE64, class.rate.bytes())
+        .with_u64(TCA_HTB_CEIL64, class.ceil.bytes())
 }
 
 /// A class from its options.
@@ -84,8 +86,8 @@ pub(super) fn class_of(options: &[u8]) -> Result<Class, Malformed> {
     let (small, short) = (|at| u32_at(opt, at).unwrap_or(0), |at| u16_at(opt, at).unwrap_or(0));
     let large = |kind| wire::find(&attributes, kind).and_then(|p| u64_at(p, 0)).unwrap_or(0);
     Ok(Class {
-        rate: u64::from(small(8)).max(large(TCA_HTB_RATE64)),
-        ceil: u64::from(small(20)).max(large(TCA_HTB_CEIL64)),
+        rate: ByteRate::new(u64::from(small(8)).max(large(TCA_HTB_RATE64))),
+        ceil: ByteRate::new(u64::from(small(20)).max(large(TCA_HTB_CEIL64))),
         burst: small(24),
         cburst: small(28),
         quantum: small(32),

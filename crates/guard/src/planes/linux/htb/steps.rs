@@ -163,8 +163,8 @@ pub(super) fn mismatch(wanted: &Tree, found: &InForce) -> Option<(u16, &'static 
 fn differing(minor: u16, wanted: &Class, found: &Class) -> Option<(&'static str, String, String)> {
     let leaf = minor != ROOT_CLASS;
     let fields = [
-        ("rate (bytes/s)", wanted.rate, found.rate, true),
-        ("ceil (bytes/s)", wanted.ceil, found.ceil, true),
+        ("rate (bytes/s)", wanted.rate.bytes(), found.rate.bytes(), true),
+        ("ceil (bytes/s)", wanted.ceil.bytes(), found.ceil.bytes(), true),
         ("burst (64 ns)", u64::from(wanted.burst), u64::from(found.burst), true),
         ("cburst (64 ns)", u64::from(wanted.cburst), u64::from(found.cburst), true),
         ("quantum", u64::from(wanted.quantum), u64::from(found.quantum), leaf),
@@ -197,6 +197,7 @@ impl fmt::Display for Step {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Class { rate, ceil, burst, cburst, quantum, prio, overhead, mpu } = self;
+        let (rate, ceil) = (rate.bytes(), ceil.bytes());
         write!(f, "rate {rate} ceil {ceil} burst {burst} cburst {cburst} quantum {quantum} prio {prio}")?;
         if *overhead > 0 || *mpu > 0 { write!(f, " overhead {overhead} mpu {mpu}") } else { Ok(()) }
     }

@@ -3,17 +3,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+use vmio_model::rate::{BitRate, ByteRate};
 
 use super::super::netlink::wire::Attributes;
 use super::encode::AT_ROOT;
 use super::*;
 use crate::desired::LAST_NUMBER;
 
+const M: BitRate = BitRate::new(1_000_000);
+
 fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
     Leaf {
         name: name.to_owned(),
-        rate_bps: rate_mbit * 1_000_000,
-        ceil_bps: ceil_mbit * 1_000_000,
+        rate_bps: rate_mbit * M,
+        ceil_bps: ceil_mbit * M,
         priority: 3,
         quantum_bytes: 15_140,
         burst_bytes: 131_072,
@@ -23,7 +26,7 @@ fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
 
 fn three() -> Hierarchy {
     Hierarchy {
-        rate_bps: 100_000_000,
+        rate_bps: 100 * M,
         burst_bytes: 131_072,
         framing: Framing::NONE,
         leaves: vec![leaf("default", 1, 100), leaf("web", 60, 100), leaf("db", 20, 50)],
@@ -117,7 +120,7 @@ fn only_what_differs_is_changed() {
     let wanted = tree(&three());
     let there = in_force(&wanted);
     let mut other = three();
-    other.leaves[2].ceil_bps = 40_000_000;
+    other.leaves[2].ceil_bps = 40 * M;
     assert_eq!(
         said(&tree(&other), Some(&there)),
         ["change class 7a00:4 rate 2500000 ceil 5000000 burst 819200 cburst 409600 quantum 15140 prio 3"]
@@ -128,7 +131,7 @@ fn only_what_differs_is_changed() {
     assert_eq!(said(&tree(&fewer), Some(&there)), ["set queue of class 7a00:3 to 9000 bytes", "remove class 7a00:4"]);
     let mut framed = three();
     framed.framing = Framing::ETHERNET;
-    framed.rate_bps = 50_000_000;
+    framed.rate_bps = 50 * M;
     assert_eq!(
         said(&tree(&framed), Some(&there)),
         [
@@ -271,7 +274,10 @@ fn a_field_that_is_not_as_written_is_named() {
         steps::mismatch(&wanted, &there).unwrap()
     };
     let is = |minor: u16, field: &'static str, wanted: &str, found: &str| (minor, field, wanted.into(), found.into());
-    assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.ceil = 1), is(3, "ceil (bytes/s)", "12500000", "1"));
+    assert_eq!(
+        named(&|t| t.classes.get_mut(&3).unwrap().class.ceil = ByteRate::new(1)),
+        is(3, "ceil (bytes/s)", "12500000", "1")
+    );
     assert_eq!(named(&|t| t.classes.get_mut(&3).unwrap().class.mpu = 64), is(3, "mpu", "0", "64"));
     assert_eq!(
         named(&|t| t.queues.get_mut(&2).unwrap().queue = Some(Queue::Bytes(7))),
@@ -295,16 +301,19 @@ fn senseless_hierarchies_are_refused_with_the_leaf() {
         Tree::wanted(&hierarchy, &numbers(&hierarchy)).unwrap_err().to_string()
     };
     assert_eq!(
-        refused(&|h| h.leaves[1].rate_bps = 0),
+        refused(&|h| h.leaves[1].rate_bps = BitRate::ZERO),
         "linux plane: leaf \"web\": a rate of 0 is none for HTB: its least is 8 bit/s"
     );
-    assert_eq!(refused(&|h| h.leaves[1].ceil_bps = 5), "linux plane: leaf \"web\": its ceiling is below its rate");
+    assert_eq!(
+        refused(&|h| h.leaves[1].ceil_bps = BitRate::new(5)),
+        "linux plane: leaf \"web\": its ceiling is below its rate"
+    );
     assert_eq!(refused(&|h| h.leaves[1].priority = 8), "linux plane: leaf \"web\": priorities are 0 to 7");
     assert!(refused(&|h| h.leaves[1].quantum_bytes = 0).contains("a quantum is 1 to"));
     assert!(refused(&|h| h.leaves[1].queue_bytes = 0).contains("lets nothing pass"));
     assert!(refused(&|h| h.leaves[1].name = "db".into()).contains("two of that name"));
     assert!(refused(&|h| h.leaves[0].name = "other".into()).contains("would pass unshaped"));
-    assert!(refused(&|h| h.rate_bps = 0).contains("a root of rate or burst 0"));
+    assert!(refused(&|h| h.rate_bps = BitRate::ZERO).contains("a root of rate or burst 0"));
     assert!(refused(&|h| h.framing.least_bytes = 5000).contains("least frame of at most 4096"));
 }
 
@@ -319,8 +328,8 @@ fn a_number_is_one_leafs_and_its_queues_handle_nobody_elses() {
 
 fn classes() -> impl Strategy<Value = Class> {
     (any::<u64>(), any::<u64>(), any::<[u32; 4]>(), any::<[u16; 2]>()).prop_map(|(rate, ceil, small, short)| Class {
-        rate,
-        ceil,
+        rate: ByteRate::new(rate),
+        ceil: ByteRate::new(ceil),
         burst: small[0],
         cburst: small[1],
         quantum: small[2],
@@ -343,7 +352,7 @@ fn hierarchies() -> impl Strategy<Value = Hierarchy> {
         };
         let framing = [Framing::NONE, Framing::ETHERNET, Framing { overhead_bytes: 4, least_bytes: 0 }][framing];
         let leaves = leaves.into_iter().map(of).chain([leaf("default", 1, 9)]).collect();
-        Hierarchy { rate_bps: rate * 1_000_000, burst_bytes: 9000, framing, leaves }
+        Hierarchy { rate_bps: rate * M, burst_bytes: 9000, framing, leaves }
     })
 }
 
@@ -408,11 +417,13 @@ proptest! {
     #[test]
     fn a_bucket_holds_what_was_asked_for_and_no_tick_more(rate in 8u64..400_000_000_000, burst in 1u32..16_000_000) {
         let mut hierarchy = three();
-        hierarchy.leaves[1] = Leaf { rate_bps: rate, ceil_bps: rate, burst_bytes: burst, ..leaf("web", 1, 1) };
+        let bits = BitRate::new(rate);
+        hierarchy.leaves[1] = Leaf { rate_bps: bits, ceil_bps: bits, burst_bytes: burst, ..leaf("web", 1, 1) };
         let class = tree(&hierarchy).leaves[&3].class;
-        let bytes = |ticks: u32| u128::from(ticks) * 64 * u128::from(class.rate) / 1_000_000_000;
+        let whole = class.rate.bytes();
+        let bytes = |ticks: u32| u128::from(ticks) * 64 * u128::from(whole) / 1_000_000_000;
         prop_assert!(bytes(class.burst) >= u128::from(burst) || class.burst == u32::MAX);
         prop_assert!(class.burst == 1 || bytes(class.burst - 1) <= u128::from(burst));
-        prop_assert!(class.rate * 8 <= rate && rate < (class.rate + 1) * 8);
+        prop_assert!(whole * 8 <= rate && rate < (whole + 1) * 8);
     }
 }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
+use vmio_model::rate::{BitRate, ByteRate};
 
 use super::super::{Error, Result};
 use super::queue::Queue;
@@ -29,10 +30,10 @@ const PRIORITIES: u8 = 8;
 /// Settings of one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Class {
-    /// Bytes a second.
-    pub rate: u64,
-    /// Bytes a second.
-    pub ceil: u64,
+    /// Its own.
+    pub rate: ByteRate,
+    /// Not exceeded.
+    pub ceil: ByteRate,
     /// Ticks of 64 ns at the rate.
     pub burst: u32,
     /// Ticks of 64 ns at the ceiling.
@@ -98,7 +99,7 @@ impl Tree {
         let default = default.ok_or_else(|| {
             invalid("hierarchy", &format!("no leaf is called {DEFAULT:?}: what is in no class would pass unshaped"))
         })?;
-        if hierarchy.rate_bps == 0 || hierarchy.burst_bytes == 0 {
+        if hierarchy.rate_bps == BitRate::ZERO || hierarchy.burst_bytes == 0 {
             return Err(invalid("hierarchy", "a root of rate or burst 0 lets nothing pass"));
         }
         let (rate, burst) = (bytes(hierarchy.rate_bps), hierarchy.burst_bytes);
@@ -112,7 +113,7 @@ impl Tree {
 }
 
 fn class(leaf: &Leaf, framing: Framing, named: &str) -> Result<Class> {
-    let wrong = if leaf.rate_bps == 0 {
+    let wrong = if leaf.rate_bps == BitRate::ZERO {
         "a rate of 0 is none for HTB: its least is 8 bit/s"
     } else if leaf.ceil_bps < leaf.rate_bps {
         "its ceiling is below its rate"
@@ -142,14 +143,14 @@ fn short(bytes: u32) -> u16 {
     u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
-/// Bytes a second.
-fn bytes(bits: u64) -> u64 {
-    (bits / 8).max(1)
+/// As the kernel counts it, at least 1.
+fn bytes(rate: BitRate) -> ByteRate {
+    rate.bytes().max(ByteRate::new(1))
 }
 
-/// Ticks in which a rate in bytes a second gives so many bytes.
-fn ticks(burst: u32, rate: u64) -> u32 {
-    let ticks = (u128::from(burst) * 1_000_000_000).div_ceil(u128::from(rate.max(1)) * TICK_NS);
+/// Ticks in which a rate gives so many bytes.
+fn ticks(burst: u32, rate: ByteRate) -> u32 {
+    let ticks = (u128::from(burst) * 1_000_000_000).div_ceil(u128::from(rate.bytes().max(1)) * TICK_NS);
     u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
 }
 

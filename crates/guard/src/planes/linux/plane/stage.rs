@@ -6,6 +6,7 @@
 use vmio_model::control::InForce;
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::{Hierarchy, Leaf};
+use vmio_model::rate::BitRate;
 
 use super::super::{Device, Error, counters, htb, ifb};
 use super::{Linux, Told, flows, put};
@@ -142,8 +143,8 @@ fn uplinks(compiled: &Hierarchy, seats: &[Seated]) -> Hierarchy {
     };
     let guests = || compiled.leaves.iter().zip(seats).filter(|(_, s)| s.who == Who::Interface).map(|(leaf, _)| leaf);
     let (host, default) = (of(Who::Host), of(Who::Default));
-    let others: u64 = host.iter().chain(&default).map(|leaf| leaf.rate_bps).sum();
-    let own: u64 = guests().map(|leaf| leaf.rate_bps).sum();
+    let others: BitRate = host.iter().chain(&default).map(|leaf| leaf.rate_bps).sum();
+    let own: BitRate = guests().map(|leaf| leaf.rate_bps).sum();
     let least = (compiled.rate_bps / LEAST_PART).min(compiled.rate_bps.saturating_sub(others));
     let priority = guests().map(|leaf| leaf.priority).min().unwrap_or(0);
     let quantum: u64 = guests().filter(|l| l.priority == priority).map(|l| u64::from(l.quantum_bytes)).sum();
@@ -209,11 +210,11 @@ class = \"rest\"
         let names: Vec<&str> = told.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
         assert_eq!(names, ["host", "guests", "default"]);
         let guests = &told.leaves[1];
-        assert_eq!((guests.rate_bps, guests.ceil_bps, guests.priority), (60_008_000, 100_000_000, 1));
-        assert_eq!(told.rate_bps, 100_000_000);
-        assert!(told.leaves.iter().map(|leaf| leaf.rate_bps).sum::<u64>() <= told.rate_bps);
+        assert_eq!((guests.rate_bps.bits(), guests.ceil_bps.bits(), guests.priority), (60_008_000, 100_000_000, 1));
+        assert_eq!(told.rate_bps.bits(), 100_000_000);
+        assert!(told.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= told.rate_bps);
         // Who has no minimum keeps a little all the same.
-        assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps, 2_000_000);
+        assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps.bits(), 2_000_000);
         assert!(htb::Tree::wanted(&told, &numbers(true).unwrap()).is_ok());
     }
 

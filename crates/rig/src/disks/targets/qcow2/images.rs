@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use vmio_look::images::info::{self, DEFAULT_L2_CACHE_BYTES};
 use vmio_model::cell::Attachment;
+use vmio_model::rate::ByteRate;
 use vmio_node::{ChangeId, Exec, Journal, Local, Node, held};
 
 use super::super::raw_file::RawFile;
@@ -25,8 +26,8 @@ pub struct Maker {
     pub tool: PathBuf,
     /// Journal of the run.
     pub journal: Arc<Journal>,
-    /// `--gentle`: bytes a second for writing images out.
-    pub pace: Option<u64>,
+    /// `--gentle`: for writing images out.
+    pub pace: Option<ByteRate>,
 }
 
 /// An image file of ours.
@@ -63,8 +64,8 @@ pub struct Images {
     node: Local,
     journal: Arc<Journal>,
     tool: PathBuf,
-    /// `--gentle`: bytes a second for writing images out.
-    pace: Option<u64>,
+    /// `--gentle`: for writing images out.
+    pace: Option<ByteRate>,
     /// What overlays lie on, the nearest first.
     below: Vec<Layer>,
     disks: Vec<(Attachment, Disk)>,
@@ -167,7 +168,7 @@ impl Images {
     /// An image with every cluster written, with the twin's data (which no disk can shrink).
     fn make_full(&mut self) -> Result<Layer> {
         let (options, bytes) = (self.options(false), self.twin.bytes());
-        let rate = self.pace.map(|rate| rate.max(MIB).to_string());
+        let rate = self.pace.map(|rate| rate.bytes().max(MIB).to_string());
         let from = self.twin.native().display().to_string();
         let layer = self.make(|this, path| {
             // -S 0: blocks of zeroes, which a native cell may have left in the twin, are written too.
