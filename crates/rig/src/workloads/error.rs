@@ -86,6 +86,12 @@ pub enum Unusable {
     /// It did nothing, too little to measure, or other than it was told: what it did.
     #[error("{0}")]
     Amount(String),
+    /// What was under way between the ends weighs too much in so short a time.
+    #[error(
+        "the run is void: data moved for {seconds:.2} s of {asked:.0} s, so one of its ends did not run meanwhile; let \
+         less else run"
+    )]
+    Short { seconds: f64, asked: f64 },
     #[error("it says that it took {seconds} s, and {longest:.0} s at most are possible")]
     Time { seconds: f64, longest: f64 },
     #[error(transparent)]

@@ -21,6 +21,10 @@ const PORT: u16 = 5201;
 /// Bytes of a datagram that fills an Ethernet frame of 1,500 (RFC 894) less the headers of IPv4 and UDP.
 const DATAGRAM: u32 = 1472;
 
+/// Of the time that was asked for, so much must have been worked at least. A guest whose processors stood still meanwhile
+/// has its clock go on, and ends after some packets.
+const LEAST_TIME: f64 = 0.5;
+
 /// Entry `iperf3-tcp`.
 pub const TCP: Iperf3 = Iperf3 { name: "iperf3-tcp", about: "iperf3: one TCP stream to the peer", way: Way::To };
 /// Entry `iperf3-tcp-reverse`.
@@ -132,6 +136,10 @@ impl Iperf3 {
             figures.push(Reading::scalar("retransmits", number(&end["sum_sent"], "retransmits")?));
             figures.push(Reading::scalar("moved", number(received, "bytes")?));
         }
+        let asked = number(&doc["start"]["test_start"], "duration")?;
+        if seconds < asked * LEAST_TIME {
+            return Err(unusable(Unusable::Short { seconds, asked }));
+        }
         Ok(WorkloadResult { seconds, figures, raw: doc, command })
     }
 }
@@ -236,6 +244,15 @@ mod tests {
             // It is what it says that it is.
             near(&result, "bandwidth", moved * 8.0 / seconds);
         }
+    }
+
+    #[test]
+    fn a_stream_of_a_moment_is_void() {
+        let path = format!("{}/tests/fixtures/iperf3/tcp.json", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).unwrap().replace("1.003809", "0.02474");
+        let error = read(TCP, text.into_bytes(), 0).unwrap_err();
+        assert!(matches!(error, Error::Output { reason: Unusable::Short { asked: 1.0, .. }, .. }), "{error}");
+        assert!(error.to_string().contains("the run is void: data moved for 0.02 s of 1 s"), "{error}");
     }
 
     /// They are compared with nothing: a stream that gets more through sends more again. How many there were is said.
