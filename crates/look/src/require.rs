@@ -51,6 +51,12 @@ pub enum Missing {
     Unlike(String),
 }
 
+impl From<vmio_node::Error> for Missing {
+    fn from(error: vmio_node::Error) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
 /// Outcome of looking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
@@ -116,16 +122,13 @@ pub fn root(node: &dyn Reader) -> Result<(), Missing> {
 
 /// A file whose content can be read.
 pub fn readable(node: &dyn Reader, path: &str) -> Result<(), Missing> {
-    node.read(Path::new(path)).map(drop).map_err(|e| Missing::Unreadable(e.to_string()))
+    Ok(node.read(Path::new(path)).map(drop)?)
 }
 
 /// A feature of the kernel that shows as a path in `/proc`, `/sys` or `/dev`.
 pub fn kernel(node: &dyn Reader, feature: &str, path: &str) -> Result<(), Missing> {
-    match node.stat(Path::new(path)) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(Missing::Feature { feature: feature.to_owned(), path: path.to_owned() }),
-        Err(e) => Err(Missing::Unreadable(e.to_string())),
-    }
+    let missing = || Missing::Feature { feature: feature.to_owned(), path: path.to_owned() };
+    node.stat(Path::new(path))?.map(drop).ok_or_else(missing)
 }
 
 /// [`Fix::Root`], as whoever is not root is told it.

@@ -149,7 +149,7 @@ pub struct Measured {
 }
 
 /// All that is known when the rules are asked.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
     /// Whose settings the guest has that they are of; QEMU's where nobody says.
     pub vmm: Vmm,

@@ -1,5 +1,5 @@
 //! Rates as types, so that bits and bytes are not taken for each other: networks and policies count bits a second
-//! ([`BitRate`]), disks, control groups and the queues of the kernel bytes a second ([`ByteRate`]).
+//! ([`BitRate`]), disks and the queues of the kernel bytes a second ([`ByteRate`]).
 //!
 //! In JSON both are bare numbers; the unit is in the name of the field (`…_bps` is bit/s).
 
@@ -138,14 +138,22 @@ impl From<BitRate> for u128 {
     }
 }
 
-/// Prefixes of a thousand with their factors, in falling order.
-const PREFIXES: [(&str, u64); 5] =
-    [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000), ("", 1)];
+/// Prefixes with their factors, those of a thousand in falling order first.
+pub(crate) const PREFIXES: [(&str, u64); 8] = [
+    ("T", 1_000_000_000_000),
+    ("G", 1_000_000_000),
+    ("M", 1_000_000),
+    ("k", 1_000),
+    ("", 1),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+];
 
 /// As it reads back exactly: `2.5 Gbit/s`, `1.234567 Mbit/s`.
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (prefix, factor) = PREFIXES.iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("", 1));
+        let (prefix, factor) = PREFIXES[..5].iter().find(|(_, factor)| self.0 >= *factor).copied().unwrap_or(("", 1));
         let digits = factor.ilog10() as usize;
         let fraction = format!("{:0digits$}", self.0 % factor);
         let fraction = if digits == 0 { "" } else { fraction.trim_end_matches('0') };

@@ -20,10 +20,9 @@ pub enum ReadAt {
     Disk(String),
     /// Of a side, told by its own kernel: `qemu`, `device/container`, `veth/qemu/virtio-net`.
     Side(String),
-    /// What a cell's setting has made of a place: `device/native [read-ahead=128]`.
-    Set(String),
-    /// What a cell found and left as it was: `device/native (seq-read)`.
-    Kept(String),
+    /// As read back at a place: what a cell's setting has made of it, `device/native [read-ahead=128]`, or what a cell found
+    /// and left as it was, `device/native (seq-read)`.
+    ReadBack(String),
 }
 
 impl ReadAt {
@@ -48,20 +47,17 @@ impl ReadAt {
     }
     /// A setting of an actor's cell that was set.
     pub fn set(actor: &Actor, name: &str, value: &str) -> ReadAt {
-        ReadAt::Set(format!("{} [{name}={value}]", actor.place_key()))
+        ReadAt::ReadBack(format!("{} [{name}={value}]", actor.place_key()))
     }
     /// A setting that an actor's cell does not name.
     pub fn kept(actor: &Actor) -> ReadAt {
-        ReadAt::Kept(format!("{} ({})", actor.place_key(), actor.workload))
+        ReadAt::ReadBack(format!("{} ({})", actor.place_key(), actor.workload))
     }
 
     /// Reads a key of a stored run.
     pub fn of(key: &str) -> ReadAt {
-        if key.contains(" [") {
-            return ReadAt::Set(key.to_owned());
-        }
-        if key.ends_with(')') {
-            return ReadAt::Kept(key.to_owned());
+        if key.contains(" [") || key.ends_with(')') {
+            return ReadAt::ReadBack(key.to_owned());
         }
         match key.rsplit_once('/') {
             Some((target, side)) if Kind::of(side).is_host => ReadAt::Target(target.to_owned()),
@@ -75,8 +71,8 @@ impl ReadAt {
 impl fmt::Display for ReadAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadAt::Target(name) => write!(f, "{name}/{}", Side::native()),
-            ReadAt::Disk(key) | ReadAt::Side(key) | ReadAt::Set(key) | ReadAt::Kept(key) => f.write_str(key),
+            ReadAt::Target(name) => write!(f, "{name}/{}", Kind::NATIVE.name),
+            ReadAt::Disk(key) | ReadAt::Side(key) | ReadAt::ReadBack(key) => f.write_str(key),
         }
     }
 }
@@ -95,9 +91,9 @@ mod tests {
             ReadAt::Side("device/ssh".into()),
             ReadAt::Side("qemu:vcpus=2#2".into()),
             ReadAt::Side("veth/qemu/virtio-net+vhost".into()),
-            ReadAt::Set("device/native [read-ahead=128]".into()),
-            ReadAt::Set("device/qemu/virtio-blk,none,native [read-ahead=128]".into()),
-            ReadAt::Kept("device/qemu/virtio-blk,none,native (seq-read)".into()),
+            ReadAt::ReadBack("device/native [read-ahead=128]".into()),
+            ReadAt::ReadBack("device/qemu/virtio-blk,none,native [read-ahead=128]".into()),
+            ReadAt::ReadBack("device/qemu/virtio-blk,none,native (seq-read)".into()),
         ] {
             assert_eq!(ReadAt::of(&at.to_string()), at);
         }

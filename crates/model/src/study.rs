@@ -253,7 +253,7 @@ pub struct Names {
     pub traits: Option<fn(&str) -> Option<WorkloadTraits>>,
 }
 
-/// A word of a study that means nothing to the entry that it names: what is wrong, and what would be right.
+/// A word, of a study or of a command line, that cannot be read: what is wrong, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WordError(pub String);

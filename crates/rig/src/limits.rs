@@ -202,6 +202,17 @@ pub fn chosen(reader: &dyn Reader, share: &Share) -> Vec<u32> {
     list.and_then(|list| cpus_of(reader, &list.ok()?, share).ok()).unwrap_or_default()
 }
 
+/// Whether a side can be held to these processors; none are always held. Only looks.
+///
+/// # Errors
+/// Why it cannot be.
+pub fn can_pin(reader: &dyn Reader, pins: &[u32]) -> Result<(), Unheld> {
+    if pins.is_empty() {
+        return Ok(());
+    }
+    forecast(reader, &Share { pins: pins.to_vec(), ..Share::of(1, 0) }).map(drop)
+}
+
 /// How many CPUs vmio may use: those that it was started on (taskset(1), systemd's `AllowedCPUs`); `None`
 /// where that cannot be read.
 pub fn usable_cpus(reader: &dyn Reader) -> Option<u32> {

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::thread;
 
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces, unshare_unsafe};
+use vmio_node::linux::net::unix_sockets;
 
 use crate::must_be_root;
 
@@ -86,12 +87,8 @@ pub fn tried(line: &str) -> (bool, String) {
 }
 
 /// Whether somebody listens at a Unix socket of this network namespace. Its file is there a moment earlier; asked of the
-/// kernel (proc(5), /proc/net/unix: flag `__SO_ACCEPTCON`), since whoever connects to find out may be the only client.
+/// kernel (proc(5), /proc/net/unix), since whoever connects to find out may be the only client.
 pub fn listens(socket: &Path) -> bool {
-    const ACCEPTS: u32 = 1 << 16;
     let all = fs::read_to_string("/proc/thread-self/net/unix").unwrap_or_default();
-    all.lines().filter(|line| line.ends_with(&format!(" {}", socket.display()))).any(|line| {
-        let flags = line.split_whitespace().nth(3).and_then(|flags| u32::from_str_radix(flags, 16).ok());
-        flags.is_some_and(|flags| flags & ACCEPTS != 0)
-    })
+    unix_sockets(&all).any(|there| there.listens && Path::new(there.path) == socket)
 }

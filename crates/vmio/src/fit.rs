@@ -1,8 +1,7 @@
 //! Texts in so many columns of a terminal: their width as it is shown, names that are shortened so that
 //! they still differ, and paragraphs.
 //!
-//! What others wrote (names of guests, paths) goes through [`plain`] first: a width can only be told of
-//! what a terminal shows as it stands.
+//! What others wrote (names of guests, paths) is shown as [`plain`] makes it, and its width is told of that.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

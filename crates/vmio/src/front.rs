@@ -208,7 +208,7 @@ impl Front<'_> {
                 until = Some(Instant::now() + limit);
             }
             if said {
-                if self.hear().is_err() {
+                if !self.hear()? {
                     return self.ended();
                 }
                 if self.code.is_some() {
@@ -218,14 +218,17 @@ impl Front<'_> {
         }
     }
 
-    /// Takes all that was said; an error once the one behind has ended.
-    fn hear(&mut self) -> io::Result<()> {
+    /// Takes all that was said; `false` once the one behind has ended.
+    fn hear(&mut self) -> io::Result<bool> {
         loop {
             match self.line.receive(Some(Instant::now())) {
                 Ok((Told::Handles, _)) => self.handles = true,
                 Ok((Told::Code(code), _)) => self.code = Some(code),
-                Err(e) if e.kind() == io::ErrorKind::TimedOut => return Ok(()),
-                Err(e) => return Err(e),
+                Err(e) => match e.kind() {
+                    io::ErrorKind::TimedOut => return Ok(true),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => return Ok(false),
+                    _ => return Err(e),
+                },
             }
         }
     }

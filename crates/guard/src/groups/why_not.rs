@@ -51,8 +51,8 @@ pub enum WhyNot {
     Idle,
     #[error("`{0}` makes no sense")]
     Nonsense(String),
-    #[error("its period of {period_us} us is too short: that were {us} us, and 1000 are the least")]
-    ShortPeriod { period_us: u64, us: u128 },
+    #[error("its period of {period_us} us is too short: that were {us} us, and {least_us} are the least")]
+    ShortPeriod { period_us: u64, us: u128, least_us: u64 },
     #[error("the guest has {} of memory of its own, and would be ended for using it", show_bytes(*bytes))]
     GuestsMemory { bytes: u64 },
     #[error("not set: {0}")]

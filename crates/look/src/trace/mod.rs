@@ -38,11 +38,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
         name: "kernel types",
         why: "they are needed to adapt eBPF programs to the running kernel",
         mend: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
-        check: |n| match n.stat(Path::new(BTF)) {
-            Ok(Some(_)) => Ok(()),
-            Ok(None) => Err(Missing::Unlike(format!("{BTF} is missing"))),
-            Err(e) => Err(Missing::Unreadable(e.to_string())),
-        },
+        check: |n| n.stat(Path::new(BTF))?.map(drop).ok_or_else(|| Missing::Unlike(format!("{BTF} is missing"))),
     },
     Requirement {
         name: "block tracepoints",
@@ -102,7 +98,7 @@ struct Tracepoints {
 
 impl Tracepoints {
     fn of(reader: &dyn Reader) -> std::result::Result<Self, Missing> {
-        let types = reader.read(Path::new(BTF)).map_err(|e| Missing::Unreadable(e.to_string()))?;
+        let types = reader.read(Path::new(BTF))?;
         let has = |name: &str| contains(&types, format!("\0btf_trace_{name}\0").as_bytes());
         Ok(Self {
             issue: has("block_rq_issue"),
@@ -154,8 +150,8 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
 fn capable(reader: &dyn Reader) -> std::result::Result<(), Missing> {
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
-    let status = Status::of(reader, "self").map_err(|e| Missing::Unreadable(e.to_string()))?;
-    let unknown = || Missing::Unreadable("cannot tell the capabilities from /proc/self/status".to_owned());
+    let status = Status::of(reader, "self")?;
+    let unknown = || Missing::Unlike("cannot tell the capabilities from /proc/self/status".to_owned());
     let set = status.capabilities().ok_or_else(unknown)?;
     if set & SYS_ADMIN != 0 || set & PERFMON_AND_BPF == PERFMON_AND_BPF {
         return Ok(());

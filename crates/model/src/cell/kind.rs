@@ -1,8 +1,6 @@
 //! What kinds of guests can do, and the host itself: those that vmio measures (`guests/` of `vmio-rig`) and those that
 //! it finds running (`kinds/` of `vmio-look`). Whoever wants to know asks for the ability, never for the name.
 
-use serde::Serialize;
-
 /// A kind and its abilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
@@ -22,8 +20,7 @@ pub struct Kind {
 }
 
 /// The virtual machine monitor whose settings a guest has: advice is in the form of these.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Vmm {
     /// QEMU.
     #[default]

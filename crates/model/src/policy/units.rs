@@ -9,7 +9,7 @@ mod amounts;
 
 use std::time::Duration;
 
-use crate::rate::BitRate;
+use crate::rate::{BitRate, PREFIXES};
 
 pub use amounts::{PROCESSOR, bytes, percent, show_bytes, show_percent};
 
@@ -18,18 +18,6 @@ pub const MAX_RATE: BitRate = BitRate::new(100_000_000_000_000);
 
 /// Most digits after the point.
 const MAX_DECIMALS: usize = 18;
-
-/// Prefixes with their factors.
-const PREFIXES: [(&str, u64); 8] = [
-    ("T", 1_000_000_000_000),
-    ("G", 1_000_000_000),
-    ("M", 1_000_000),
-    ("k", 1_000),
-    ("", 1),
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-];
 
 /// Units with their bits.
 const UNITS: [(&str, u64); 3] = [("bit/s", 1), ("bit", 1), ("B/s", 8)];

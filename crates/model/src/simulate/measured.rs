@@ -50,13 +50,11 @@ impl Scenario {
     /// The same on another link for another time: rates in proportion to the one, times to the other.
     #[must_use]
     pub fn scaled(&self, capacity: BitRate, duration: u64) -> Scenario {
-        let rate = |rate: BitRate| {
-            BitRate::of_sum(u128::from(rate) * u128::from(capacity) / u128::from(self.capacity.max(BitRate::ONE)))
+        let part = |value: u64, of: u64, to: u64| {
+            u64::try_from(u128::from(value) * u128::from(to) / u128::from(of.max(1))).unwrap_or(u64::MAX)
         };
-        let time = |at: u64| {
-            let time = u128::from(at) * u128::from(duration) / u128::from(self.duration.max(1));
-            u64::try_from(time).unwrap_or(u64::MAX)
-        };
+        let rate = |rate: BitRate| BitRate::new(part(rate.bits(), self.capacity.bits(), capacity.bits()));
+        let time = |at: u64| part(at, self.duration, duration);
         let vif = |vif: &Vif| {
             let mut vif = vif.clone();
             (vif.contract.min, vif.contract.max) = (rate(vif.contract.min), rate(vif.contract.max));

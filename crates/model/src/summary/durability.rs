@@ -63,7 +63,8 @@ pub(super) fn durability(run: &Run, cell: &Cell, samples: &[&Sample]) -> Option<
     let own = |s: &Sample, flushes: u64| (SEEN..=OWN).contains(&(flushes as f64 / s.work().ios as f64));
     let all_own = seen.iter().all(|(s, d)| own(s, d.flush_ios));
     let busy = !all_own && 2 * samples.iter().filter(|s| s.marks.contains(&Mark::HostBusy)).count() > samples.len();
-    let fact = |key: &str| run.effective.get(&ReadAt::target(on.target).to_string()).and_then(|e| e.get(key));
+    let told = run.effective.get(&ReadAt::target(on.target).to_string());
+    let fact = |key: &str| told.and_then(|settings| settings.get(key));
     let on_server = fact(FILE_SERVER).is_some();
     let dropped = on.attachment.is_some_and(|a| a.cache.no_flush());
     let (verdict, why) = judge(&Evidence {

@@ -49,7 +49,7 @@ const DEATH: Duration = Duration::from_millis(20);
 /// Whether this program's `main` knows [`WORD`].
 static KNOWN: AtomicBool = AtomicBool::new(false);
 /// Whether this is a process that runs errands: what may hang may hang here.
-static SERVANT: AtomicBool = AtomicBool::new(false);
+static RUNS_ERRANDS: AtomicBool = AtomicBool::new(false);
 /// Those that wait for an errand.
 static IDLE: Mutex<Vec<Runner>> = Mutex::new(Vec::new());
 /// Those that were killed and are still there.
@@ -96,8 +96,8 @@ pub(crate) fn are_sent() -> bool {
 }
 
 /// Whether this is a process that runs errands.
-pub(crate) fn is_servant() -> bool {
-    SERVANT.load(Ordering::Relaxed)
+pub(crate) fn runs_errands() -> bool {
+    RUNS_ERRANDS.load(Ordering::Relaxed)
 }
 
 /// Sends one errand; waits for the answer no longer than `limit` from when somebody is there to do it.
@@ -209,7 +209,7 @@ fn reap() -> usize {
 
 /// The life of a process that runs errands.
 fn run_errands() -> ! {
-    SERVANT.store(true, Ordering::Relaxed);
+    RUNS_ERRANDS.store(true, Ordering::Relaxed);
     let Ok(mut line) = Line::own(io::stdin()) else { std::process::exit(2) };
     if line.send(&(), &[], None).is_err() {
         std::process::exit(0);

@@ -33,7 +33,7 @@ impl Line {
     /// When the kernel gives no sockets.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
-        Ok((Self::own(ours)?, theirs.into()))
+        Ok((Self::over(ours), theirs.into()))
     }
 
     /// The end that this process was given. It closes on exec.
@@ -41,8 +41,11 @@ impl Line {
     /// # Errors
     /// When the kernel gives no descriptor.
     pub fn own(end: impl AsFd) -> io::Result<Self> {
-        let stream = UnixStream::from(end.as_fd().try_clone_to_owned()?);
-        Ok(Self { stream, decoder: Decoder::new(), greeted: false, parts: Default::default() })
+        Ok(Self::over(end.as_fd().try_clone_to_owned()?.into()))
+    }
+
+    fn over(stream: UnixStream) -> Self {
+        Self { stream, decoder: Decoder::new(), greeted: false, parts: Default::default() }
     }
 
     /// Sends a message. Past `until` it is given up (`TimedOut`), and with it the line.
@@ -75,7 +78,6 @@ impl Line {
     /// When the other end is gone, says nothing in time, or something else than what is expected.
     pub fn receive<T: DeserializeOwned>(&mut self, until: Option<Instant>) -> io::Result<(T, Vec<u8>)> {
         let invalid = |why: String| io::Error::new(ErrorKind::InvalidData, why);
-        let mut buffer = vec![0; 64 << 10];
         loop {
             match self.decoder.next_item().map_err(|fault| invalid(fault.to_string()))? {
                 Some(Item::Frame(Frame { kind: Kind::End, .. })) => {
@@ -89,6 +91,7 @@ impl Line {
                 Some(Item::Hello(_)) => {}
                 None => {
                     self.stream.set_read_timeout(left(until))?;
+                    let mut buffer = [0; 16 << 10];
                     match unless_late(self.stream.read(&mut buffer))? {
                         Some(0) => return Err(ErrorKind::UnexpectedEof.into()),
                         n => self.decoder.push(&buffer[..n.unwrap_or(0)]),

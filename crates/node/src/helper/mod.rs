@@ -2,7 +2,7 @@
 //!
 //! **How one lives.** It is this very program, started once more with a word as its first argument that `main` asks
 //! for before anything else ([`own_args`]): with a name in `ps`, a session of its own (Ctrl-C and the end of a terminal
-//! are for its owner), `/` as its directory, and no descriptors but its standard ones. One of these is a [`Line`]
+//! are for its owner), `/` as its directory, and no descriptors of its owner's own but the standard ones. One of these is a [`Line`]
 //! to its owner, which the kernel closes however the owner ends: then the helper ends, too. Messages on it have one
 //! framing and, for the owner, a deadline ([`Line::receive`]). Its owner kills and reaps it ([`Running`]); what may
 //! sleep in the kernel, which ends when that lets it, is waited for within a limit ([`ends_within`]).

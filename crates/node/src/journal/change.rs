@@ -246,7 +246,7 @@ pub(crate) fn answering<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NotUndone> {
     // A process that runs errands may hang.
-    let server = machine::may_hang(path).filter(|_| !errand::is_servant());
+    let server = machine::may_hang(path).filter(|_| !errand::runs_errands());
     let Some(NetworkMount { server, .. }) = server else { return Ok(work()) };
     let limit = patience(&server);
     machine::within(limit, work).ok_or_else(|| silent(path, server, limit))

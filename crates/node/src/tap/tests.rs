@@ -36,7 +36,7 @@ fn what_is_copied_by_mistake_is_known_for_no_tap() {
 }
 
 #[test]
-fn questions_and_answers_cross_the_pipe() {
+fn questions_and_answers_cross_the_line() {
     let process = Process { pid: 7, start_ticks: 8 };
     let change = Some(Change { to: 20_000, from: vec![i32::MAX.unsigned_abs()] });
     let text = serde_json::to_string(&Ask { interface: interface(), process, change: change.clone() }).unwrap();

@@ -17,7 +17,9 @@ use vmio_node::linux::system;
 use vmio_node::{End, Exec, Node, Process, Reader, Remote, container};
 
 use super::directory::{self, Directory};
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit, file_error};
+use super::{
+    Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit, file_error, listed,
+};
 use crate::limits::{self, Share};
 use crate::ours::{self, AGENT};
 
@@ -60,9 +62,9 @@ impl GuestKind for Container {
                 name: "control groups",
                 why: "hold a container to its processors and its memory",
                 mend: "leave the side container out, or mend what is missing",
-                check: |n| match limits::forecast(n, &Share::of(1, 64 << 20)) {
-                    Ok(_) => Ok(()),
-                    Err(why) => Err(Missing::Unlike(why.to_string())),
+                check: |n| {
+                    let held = limits::forecast(n, &Share::of(1, 64 << 20));
+                    held.map(drop).map_err(|why| Missing::Unlike(why.to_string()))
                 },
             },
         ];
@@ -72,13 +74,7 @@ impl GuestKind for Container {
         if *shape != shape.natively() {
             return Err(Unfit::OfContainer);
         }
-        match shape.pins.is_empty() {
-            true => Ok(()),
-            false => {
-                let share = Share { pins: shape.pins.clone(), ..Share::of(1, 0) };
-                limits::forecast(host, &share).map(drop).map_err(Unfit::Unheld)
-            }
-        }
+        limits::can_pin(host, &shape.pins).map_err(Unfit::Unheld)
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         directory::fits_a_name(&spec.name)?;
@@ -114,11 +110,6 @@ impl GuestKind for Container {
         let (node, boot_seconds) = (Arc::new(node), started.elapsed().as_secs_f64());
         Ok(Box::new(Contained { node, stream, processes, boot_seconds, disks, process }))
     }
-}
-
-fn listed(paths: &[PathBuf]) -> String {
-    let all: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
-    all.join(", ")
 }
 
 /// Whether a release (`uname -r`) is that of a kernel that can keep a container's mounts from being written to.

@@ -309,6 +309,12 @@ pub enum Error {
     },
 }
 
+/// Paths in words.
+fn listed(paths: &[PathBuf]) -> String {
+    let all: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+    all.join(", ")
+}
+
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }

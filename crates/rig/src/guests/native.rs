@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmio_model::cell::{Kind, Shape};
 use vmio_node::{Node, Reader};
 
-use crate::limits::{self, Share};
+use crate::limits;
 
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit};
 
@@ -27,13 +27,7 @@ impl GuestKind for Native {
             return Err(Unfit::OfHost);
         }
         // Without a control group of its own it is measured all the same, and told; but not on other processors.
-        match shape.pins.is_empty() {
-            true => Ok(()),
-            false => {
-                let share = Share { pins: shape.pins.clone(), ..Share::of(1, 0) };
-                limits::forecast(host, &share).map(drop).map_err(Unfit::Unheld)
-            }
-        }
+        limits::can_pin(host, &shape.pins).map_err(Unfit::Unheld)
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();

@@ -358,11 +358,7 @@ const TUN: Requirement = Requirement {
 
 /// A device node: it is not opened, since some do something at that.
 fn there(reader: &dyn Reader, path: &str) -> Result<(), Missing> {
-    match reader.stat(Path::new(path)) {
-        Ok(Some(_)) => Ok(()),
-        Ok(None) => Err(Missing::NotThere),
-        Err(e) => Err(Missing::Unreadable(e.to_string())),
-    }
+    reader.stat(Path::new(path))?.map(drop).ok_or(Missing::NotThere)
 }
 
 /// What a device needs whose packets the host's kernel carries.

@@ -3,4 +3,4 @@
 mod program;
 pub(crate) mod waiting;
 
-pub use program::{Error, QemuVersion, TooOld, ask as ask_version, find_qemu};
+pub use program::{Error, QemuVersion, TooOld, ask as ask_version, find_qemu, there};

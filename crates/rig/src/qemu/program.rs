@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use vmio_look::require::find_program;
+use vmio_look::require::{Missing, find_program};
 use vmio_model::cell::Arch;
 use vmio_node::{Exec, Node, Reader};
 
@@ -50,7 +50,17 @@ pub fn find_qemu(node: &dyn Reader, arch: Arch) -> Result<PathBuf, Error> {
         Arch::Aarch64 => "qemu-system-arm",
     };
     let none = || Error::NoQemu { package, looked_for: names(arch).join(", ") };
-    names(arch).iter().find_map(|name| find_program(node, name)).ok_or_else(none)
+    found(node, arch).ok_or_else(none)
+}
+
+/// Whether there is one, as a requirement asks.
+pub fn there(node: &dyn Reader, arch: Arch) -> Result<(), Missing> {
+    let none = || Missing::NoneOf(format!("{} in PATH", names(arch).join(", ")));
+    found(node, arch).map(drop).ok_or_else(none)
+}
+
+fn found(node: &dyn Reader, arch: Arch) -> Option<PathBuf> {
+    names(arch).iter().find_map(|name| find_program(node, name))
 }
 
 /// A release of QEMU.

@@ -98,6 +98,13 @@ pub enum Unusable {
     NotAsDeclared(figure::NotAsDeclared),
 }
 
+impl Unusable {
+    /// The error that it is, of what a command printed on a node.
+    pub(super) fn of(self, node: &str, command: &str) -> Error {
+        Error::Output { node: node.to_owned(), command: command.to_owned(), reason: self }
+    }
+}
+
 /// Result of this folder.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

@@ -156,11 +156,9 @@ impl dyn Workload + '_ {
         let longest = stage::allowed(began.elapsed().as_secs_f64().max(stage.seconds)).as_secs_f64();
         let node = self.roles().last().and_then(|role| stage.ends.get(role.name)).map(|end| end.node.name().to_owned());
         let as_declared = || figure::check(&traits.figures, &result.figures).map_err(Unusable::NotAsDeclared);
-        plausible(result.seconds, longest).and_then(|()| as_declared()).map_err(|reason| Error::Output {
-            node: node.unwrap_or_default(),
-            command: result.command.clone(),
-            reason,
-        })?;
+        plausible(result.seconds, longest)
+            .and_then(|()| as_declared())
+            .map_err(|reason| reason.of(&node.unwrap_or_default(), &result.command))?;
         Ok(result)
     }
 }

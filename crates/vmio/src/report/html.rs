@@ -170,10 +170,10 @@ fn environment(report: &Report<'_>) -> Html {
                     @for (name, value) in view::environment(&report.summary) {
                         tr { th scope="row" { (name) } td.l.w { (value) } }
                     }
-                    @for (attachment, settings) in &report.summary.effective {
+                    @for (key, settings) in &report.summary.effective {
                         @let list: Vec<String> = settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
                         tr {
-                            th scope="row" { (attachment) br; span.dim { (view::told_by(attachment)) } }
+                            th scope="row" { (key) br; span.dim { (view::told_by(key)) } }
                             td.l.w { (list.join(", ")) }
                         }
                     }

@@ -120,9 +120,9 @@ pub fn markdown(report: &Report<'_>) -> String {
     }
     put("## Where\n\n| | |\n|---|---|".into());
     view::environment(summary).iter().for_each(|(name, value)| put(format!("| {name} | {} |", plain(value))));
-    for (attachment, settings) in &summary.effective {
+    for (key, settings) in &summary.effective {
         let list: Vec<String> = settings.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        put(format!("| {} {} | {} |", plain(attachment), view::told_by(attachment), plain(&list.join(", "))));
+        put(format!("| {} {} | {} |", plain(key), view::told_by(key), plain(&list.join(", "))));
     }
     put(format!("\n## Again\n\n{}", code(&view::repeat(run))));
     out

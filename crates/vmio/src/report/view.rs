@@ -156,7 +156,7 @@ pub fn told_by(key: &str) -> &'static str {
         ReadAt::Target(_) => "as the host shows it",
         ReadAt::Disk(_) => "as QEMU reports it",
         ReadAt::Side(_) => "as read there",
-        ReadAt::Set(_) | ReadAt::Kept(_) => "as read back",
+        ReadAt::ReadBack(_) => "as read back",
     }
 }
 

@@ -145,10 +145,9 @@ impl Store {
         self.update(run, "environment", &to_json(environment))
     }
 
-    /// Stores what QEMU reported for an attachment (`target/guest/attachment`); a later report
-    /// replaces an earlier one.
-    pub fn add_effective(&self, run: i64, attachment: &str, settings: &BTreeMap<String, String>) -> Result<()> {
-        insert::effective(&self.connection, run, attachment, settings).map_err(|e| self.error(e))?;
+    /// Stores settings as they were read somewhere (a key of `ReadAt`); what is read there later replaces them.
+    pub fn add_effective(&self, run: i64, at: &str, settings: &BTreeMap<String, String>) -> Result<()> {
+        insert::effective(&self.connection, run, at, settings).map_err(|e| self.error(e))?;
         Ok(())
     }
 

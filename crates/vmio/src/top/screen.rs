@@ -145,7 +145,7 @@ impl Screen {
 
     /// The guests' names, shortened so that they still differ, and the columns that fit beside them.
     pub fn layout(&self, width: usize) -> (Vec<String>, Vec<&'static Column>) {
-        let longest = self.guests.iter().map(|g| fit::columns(&fit::plain(&g.name))).max().unwrap_or(0);
+        let longest = self.guests.iter().map(|g| fit::columns(&g.name)).max().unwrap_or(0);
         let most = if width > WIDE { longest.min(40) } else { longest.min(NAME) };
         let all: Vec<&str> = self.guests.iter().map(|g| g.name.as_str()).collect();
         let names = fit::names(&all, most.max(LEAST_NAME));
@@ -157,7 +157,7 @@ impl Screen {
 
     /// Columns of the VMIDs; `None` where no guest has one.
     pub fn vmid_width(&self) -> Option<usize> {
-        let widths = self.guests.iter().filter_map(|g| Some(fit::columns(&fit::plain(g.vmid.as_ref()?))));
+        let widths = self.guests.iter().filter_map(|g| Some(fit::columns(g.vmid.as_ref()?)));
         widths.max().map(|widest| widest.clamp(VMID.len(), VMID_MOST))
     }
 

@@ -67,7 +67,8 @@ fn mend(node: &dyn Node, tool: &str) -> String {
 pub fn needs(node: &dyn Node, place: &str, list: &[Requirement]) -> Result<()> {
     for requirement in list {
         if let Err(found) = (requirement.check)(node.reader()) {
-            return Err(Error::new(Kind::Tool, place, format!("{}: {found}", requirement.name)).help(requirement.mend));
+            return Err(Error::new(Kind::Tool, place, format!("{}: {found}", requirement.name))
+                .help(requirement.mend_for(node.reader(), &found)));
         }
     }
     Ok(())

@@ -17,10 +17,7 @@ pub enum Unfit {
          server: vmio lab run -- vmio study run hdparm-nfs --on /mnt/nfs --yes"
     )]
     NoNfs,
-    /// It is not written to ([`super::Target::only_read`]).
+    /// It is not written to ([`super::Target::only_read`]), or no guest has it ([`super::Target::native_alone`]).
     #[error("{0}")]
-    OnlyRead(&'static str),
-    /// No guest has it ([`super::Target::native_alone`]).
-    #[error("{0}")]
-    NativeAlone(&'static str),
+    NotFor(&'static str),
 }

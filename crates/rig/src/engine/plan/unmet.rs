@@ -176,8 +176,8 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
     let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
-    if let Some(unfit) = only_read.map(Unfit::OnlyRead).or(no_guest.map(Unfit::NativeAlone)) {
-        return Some(WhyNot::Target(unfit));
+    if let Some(why) = only_read.or(no_guest) {
+        return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
     needs.extend(workload.requirements());
     missing(needs, local)

@@ -4,11 +4,11 @@
 use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell::{Actor, Arch};
 
-use super::super::Unfit;
+use super::super::{Unfit, listed};
 use crate::disks::drivers;
 use crate::nics;
 use crate::ours::AGENT;
-use crate::qemu::{self, find_qemu};
+use crate::qemu;
 
 /// What differs from one kind of processor to another.
 pub struct Machine {
@@ -58,11 +58,7 @@ pub const AARCH64: &[Requirement] = &[
         name: "QEMU for aarch64",
         why: "emulates 64-bit ARM",
         mend: "apt install qemu-system-arm",
-        check: |n| match find_qemu(n, Arch::Aarch64) {
-            Ok(_) => Ok(()),
-            Err(qemu::Error::NoQemu { looked_for, .. }) => Err(Missing::NoneOf(format!("{looked_for} in PATH"))),
-            Err(other) => Err(Missing::Unreadable(other.to_string())),
-        },
+        check: |n| qemu::there(n, Arch::Aarch64),
     },
     Requirement {
         name: "vmio-agent for aarch64",
@@ -71,10 +67,6 @@ pub const AARCH64: &[Requirement] = &[
         check: |n| AGENT.find_for(Arch::Aarch64, n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
     },
 ];
-
-fn listed(paths: &[std::path::PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-}
 
 /// Why no guest of its processor has the device by which an actor sees its subject.
 pub fn why_not(actor: &Actor) -> Option<Unfit> {

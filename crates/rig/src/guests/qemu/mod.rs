@@ -26,7 +26,7 @@ use vmio_node::{Node, Reader};
 
 use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result, Unfit};
 use crate::disks::Storage;
-use crate::qemu::{self, find_qemu};
+use crate::qemu::{self};
 use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
@@ -65,13 +65,7 @@ impl GuestKind for Qemu {
                 name: "QEMU",
                 why: "runs the guest",
                 mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
-                check: |n| match find_qemu(n, Arch::X86_64) {
-                    Ok(_) => Ok(()),
-                    Err(qemu::Error::NoQemu { looked_for, .. }) => {
-                        Err(Missing::NoneOf(format!("{looked_for} in PATH")))
-                    }
-                    Err(other) => Err(Missing::Unreadable(other.to_string())),
-                },
+                check: |n| qemu::there(n, Arch::X86_64),
             },
             Requirement {
                 name: "/proc",

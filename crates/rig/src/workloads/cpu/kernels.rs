@@ -13,7 +13,7 @@ use vmio_node::cpu::{PROGRAM, Report};
 use super::{FLOATING_POINT, MEMORY, RATE, WORKER, traits, worker};
 use crate::ours;
 use crate::workloads::error::{report, succeeded};
-use crate::workloads::{Error, Result, Role, Stage, Unusable, Workload};
+use crate::workloads::{Result, Role, Stage, Unusable, Workload};
 
 pub(super) const KERNELS: Requirement = Requirement {
     name: PROGRAM,
@@ -104,7 +104,7 @@ impl Kernel {
 
     fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         succeeded(node, &command, output)?;
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         let (said, raw): (Report, _) = report(&output.out()).map_err(unusable)?;
         let asked = self.bytes.is_none_or(|bytes| bytes == said.size as u64);
         if said.kernel != self.kernel || !asked || said.seconds <= 0.0 || said.done <= 0.0 {

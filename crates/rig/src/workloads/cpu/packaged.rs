@@ -9,7 +9,7 @@ use vmio_node::Output;
 
 use super::{RATE, WORKER, traits};
 use crate::workloads::error::succeeded;
-use crate::workloads::{Error, Result, Role, Stage, Unusable, Workload};
+use crate::workloads::{Result, Role, Stage, Unusable, Workload};
 
 /// What a program said that it did.
 pub(super) struct Did {
@@ -41,7 +41,7 @@ pub struct Packaged {
 impl Packaged {
     pub(super) fn result(&self, node: &str, command: String, output: &Output, seconds: f64) -> Result<WorkloadResult> {
         succeeded(node, &command, output)?;
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         let Did { seconds, rate, beside } = (self.read)(output, seconds).map_err(unusable)?;
         let figures = vec![Reading::scalar(RATE, rate), Reading::scalar(&(self.beside)().name, beside)];
         let raw = json!({ "stdout": output.out(), "stderr": output.err() });

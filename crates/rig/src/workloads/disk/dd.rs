@@ -58,7 +58,7 @@ impl Dd {
             });
         }
         let line = said.lines().last().unwrap_or_default().to_owned();
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         let (bytes, seconds) = last_line(&line).ok_or_else(|| unusable(Unusable::LastLine(line.clone())))?;
         if bytes != asked {
             let moved = format!("it moved {bytes} bytes of {asked}: the target is too small");

@@ -149,7 +149,7 @@ impl FioJob {
             how,
             said: if said.trim().is_empty() { "nothing on standard error".into() } else { said.trim().to_owned() },
         };
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         if !output.ok() {
             return Err(failed(format!("{:?}", output.end)));
         }

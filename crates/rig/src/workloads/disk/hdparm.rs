@@ -72,7 +72,7 @@ fn run_of(node: &str, command: &str, output: &Output) -> Result<[Timed; 2]> {
     let found = ["cached reads", "buffered disk reads"].map(|what| text.lines().find_map(|line| timed(line, what)));
     let [Some(cached), Some(buffered)] = found else {
         let reason = Unusable::Lacks { lack: "it times no reads".into(), text: cut(text.trim()) };
-        return Err(Error::Output { node: node.into(), command: command.into(), reason });
+        return Err(reason.of(node, command));
     };
     Ok([cached, buffered])
 }

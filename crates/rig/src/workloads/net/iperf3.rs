@@ -86,14 +86,15 @@ impl Iperf3 {
         Ok(args)
     }
 
-    fn result(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
+    /// What it says of a run that was to take so many seconds.
+    fn result(&self, node: &str, command: String, output: &Output, asked: f64) -> Result<WorkloadResult> {
         let text = output.out();
         let doc: Value = serde_json::from_str(text.trim()).unwrap_or(Value::Null);
         let said = doc["error"].as_str().map_or_else(|| said(output), cut);
         if !output.ok() || doc["error"].is_string() {
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         if doc.is_null() {
             return Err(unusable(Unusable::NotJson(start_of(&text))));
         }
@@ -136,7 +137,6 @@ impl Iperf3 {
             figures.push(Reading::scalar("retransmits", number(&end["sum_sent"], "retransmits")?));
             figures.push(Reading::scalar("moved", number(received, "bytes")?));
         }
-        let asked = number(&doc["start"]["test_start"], "duration")?;
         if seconds < asked * LEAST_TIME {
             return Err(unusable(Unusable::Short { seconds, asked }));
         }
@@ -193,7 +193,7 @@ impl Workload for Iperf3 {
         let end = stage.end(CLIENT)?;
         let exec = end.command("iperf3").args(self.args(stage)?).limit(stage.limit());
         let output = end.node.exec(&exec)?;
-        self.result(end.node.name(), exec.shown(), &output)
+        self.result(end.node.name(), exec.shown(), &output, stage.seconds.ceil().max(1.0))
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
 
     fn read(mode: Iperf3, stdout: Vec<u8>, code: i32) -> Result<WorkloadResult> {
         let output = Output { end: End::Exit(code), stdout, stderr: vec![], truncated: false };
-        mode.result("guest0", "iperf3".into(), &output)
+        mode.result("guest0", "iperf3".into(), &output, 1.0)
     }
 
     fn good(mode: Iperf3, name: &str) -> WorkloadResult {
@@ -312,7 +312,7 @@ mod tests {
             stderr: format!("{}\u{1b}[31m the end\u{1b}[0m", "x".repeat(9999)).into(),
             truncated: false,
         };
-        let said = TCP.result("guest0", "iperf3".into(), &long).unwrap_err().to_string();
+        let said = TCP.result("guest0", "iperf3".into(), &long, 1.0).unwrap_err().to_string();
         assert!(said.len() < 600 && said.contains("x…x") && said.ends_with(" the end"), "{said}");
     }
 

@@ -58,7 +58,7 @@ impl Sockperf {
             let said = complaint.map_or_else(|| said(output), |(_, said)| cut(said));
             return Err(Error::Failed { node: node.into(), command, how: format!("{:?}", output.end), said });
         }
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         let printed =
             Printed::read(&text).map_err(|what| unusable(Unusable::NoPart { what, start: start_of(&text) }))?;
         if printed.timed < FEWEST {

@@ -11,7 +11,7 @@ use vmio_node::Output;
 use super::super::disk::last_line;
 use super::{CLIENT, SERVER, address, listens_at};
 use crate::workloads::error::{cut, succeeded};
-use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
+use crate::workloads::{Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
 
 /// Entry `dd-nc`.
 pub const TRANSFER: Transfer = Transfer;
@@ -46,7 +46,7 @@ impl Transfer {
     fn result(node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
         let text = output.err();
         succeeded(node, &command, output)?;
-        let unusable = |reason: Unusable| Error::Output { node: node.into(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         let line = text.lines().find(|line| last_line(line).is_some()).unwrap_or_default();
         let Some((bytes, seconds)) = last_line(line).filter(|(_, seconds)| *seconds > 0.0) else {
             return Err(unusable(Unusable::Lacks { lack: "dd says no time".into(), text: cut(text.trim()) }));

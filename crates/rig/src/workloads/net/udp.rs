@@ -91,10 +91,8 @@ impl Udp {
 
     /// What the sender did, as far as it offered what it should.
     fn sent(&self, node: &str, command: String, output: &Output) -> Result<WorkloadResult> {
-        let node = || node.to_owned();
-        succeeded(&node(), &command, output)?;
-        let (sent, raw): (SendReport, Value) =
-            report(&output.out()).map_err(|reason| Error::Output { node: node(), command: command.clone(), reason })?;
+        succeeded(node, &command, output)?;
+        let (sent, raw): (SendReport, Value) = report(&output.out()).map_err(|reason| reason.of(node, &command))?;
         let late = sent.late_ratio();
         // What is no number is no proof that it kept its time.
         if !(0.0..=LATE_MOST).contains(&late) {
@@ -106,14 +104,13 @@ impl Udp {
                     late * 100.0,
                     sent.scheduled,
                     LATE_MOST * 100.0,
-                    node(),
+                    node,
                 ),
             });
         }
         if sent.sent == 0 {
             let none = format!("nothing was sent of {} packets: {:?}", sent.scheduled, sent.never_sent);
-            let reason = Unusable::Amount(none);
-            return Err(Error::Output { node: node(), command, reason });
+            return Err(Unusable::Amount(none).of(node, &command));
         }
         Ok(WorkloadResult { seconds: sent.seconds, figures: Vec::new(), raw: json!({ SENDER: raw }), command })
     }
@@ -121,7 +118,7 @@ impl Udp {
     /// The result, with what the receiver said.
     fn arrived(&self, node: &str, mut result: WorkloadResult, output: &Output) -> Result<WorkloadResult> {
         let command = result.command.clone();
-        let unusable = |reason: Unusable| Error::Output { node: node.to_owned(), command: command.clone(), reason };
+        let unusable = |reason: Unusable| reason.of(node, &command);
         if !output.ok() {
             let how = format!("{:?}", output.end);
             let at = format!("{PROGRAM} receive");

@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::policy::Links;
 use vmio_model::policy::compile::Refusal;
 use vmio_model::policy::plan::{Algorithm, Ask, Plan, Pool, Row};
-use vmio_model::policy::{Links, units};
+use vmio_model::policy::units::{self, UnitError};
 use vmio_model::simulate::{
     self, Allocator, Enforcement, MILLISECOND, SECOND, Scenario, Service, Settings, Source, Vif, scenario,
 };
-use vmio_model::study::WordError;
 
 use crate::context::{Context, Outcome};
 use crate::report::simulation::{self, Report, Simulated, Study};
@@ -127,10 +127,10 @@ enum Where {
     Hierarchy,
 }
 
-fn period(text: &str) -> Result<Duration, WordError> {
-    let time = units::time(text).map_err(|e| WordError(e.to_string()))?;
+fn period(text: &str) -> Result<Duration, UnitError> {
+    let time = units::time(text)?;
     let fits = (Duration::from_millis(1)..=Duration::from_secs(10)).contains(&time);
-    if fits { Ok(time) } else { Err(WordError(format!("{text} is out of range: 1ms to 10s"))) }
+    if fits { Ok(time) } else { Err(UnitError(format!("{text} is out of range: 1ms to 10s"))) }
 }
 
 fn picoseconds(time: Duration) -> u64 {
