@@ -16,7 +16,7 @@ use vmio_model::policy::program::Program;
 
 use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Strictness, desired};
 use crate::found::Found;
-use crate::planes::{Count, Plane, PlaneError};
+use crate::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 
 mod count;
 mod status;
@@ -110,8 +110,7 @@ impl<P: Plane> Core<P> {
         policy: Policy,
         interfaces: Vec<Found>,
     ) -> Result<Core<P>, CoreError> {
-        let inherited = plane.inherits()?;
-        let numbers = plane.numbers();
+        let Observation { inherits: inherited, numbers, .. } = plane.observe(Scope::Earlier)?;
         let mut core = Core {
             plane,
             allocator,
@@ -193,7 +192,7 @@ impl<P: Plane> Core<P> {
 
     /// Whether somebody else may have changed something since.
     pub fn disturbed(&mut self) -> bool {
-        self.plane.disturbed()
+        !self.plane.observe(Scope::Plane).is_ok_and(|seen| seen.undisturbed)
     }
 
     /// Whether something is left to the loop.
@@ -216,19 +215,17 @@ impl<P: Plane> Core<P> {
         let picoseconds = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX).saturating_mul(1000);
         for pool in self.desired.pools.iter().filter(|p| p.is_looped()) {
             let Some(running) = self.running.get_mut(&pool.key) else { continue };
-            let still = self.plane.still(&pool.key);
-            if still && running.idle >= SETTLED {
+            let seen = self.plane.observe(Scope::Counts(&pool.key)).inspect_err(|_| self.stirred = true)?;
+            if seen.still && running.idle >= SETTLED {
                 continue;
             }
-            self.stirred |= !still;
-            let counts = self.plane.counts(&pool.key)?;
-            let seen = running.look(counts);
-            let waiting = self.plane.behind(&pool.key).unwrap_or_default().waiting_bytes.saturating_mul(8);
-            if let Some(seen) = seen {
+            self.stirred |= !seen.still;
+            let waiting = seen.behind.unwrap_or_default().waiting_bytes.saturating_mul(8);
+            if let Some(seen) = running.look(seen.counts) {
                 let before = running.control.in_force().clone();
                 running.control.tick_staged(&seen, waiting, picoseconds);
                 if *running.control.in_force() != before {
-                    self.plane.adjust(&pool.key, running.control.in_force())?;
+                    self.plane.set(&pool.key, Setting::Limits(running.control.in_force()))?;
                 }
             }
         }
@@ -241,8 +238,9 @@ impl<P: Plane> Core<P> {
     }
 
     /// What deserves a word: interfaces that two entries mean, and what the plane has to say.
-    pub fn notes(&self) -> Vec<String> {
-        self.desired.all_notes().cloned().chain(self.plane.notes()).collect()
+    pub fn notes(&mut self) -> Vec<String> {
+        let of_plane = self.plane.observe(Scope::Plane).map_or_else(|e| vec![e.to_string()], |seen| seen.notes);
+        self.desired.all_notes().cloned().chain(of_plane).collect()
     }
 
     /// Limits that the loop has set in a pool.
@@ -256,8 +254,8 @@ impl<P: Plane> Core<P> {
     }
 
     /// Ends the core and leaves all limits in force, as far as the plane outlives its process.
-    pub fn leave(mut self) {
-        self.plane.leave();
+    pub fn leave(self) {
+        drop(self);
     }
 
     /// Takes all limits off.
@@ -278,7 +276,7 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
     // A plane that made something anew has it as it was compiled.
     for pool in desired.pools.iter().filter(|p| p.is_looped()) {
         if let Some(running) = running.get(&pool.key) {
-            plane.adjust(&pool.key, running.control.in_force())?;
+            plane.set(&pool.key, Setting::Limits(running.control.in_force()))?;
         }
     }
     Ok(changes)

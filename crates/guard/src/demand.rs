@@ -16,9 +16,9 @@ use crate::desired::PoolKey;
 use crate::planes::Count;
 
 /// A minimum is met by this share of it: windows and packets have ends.
-pub const MET: f64 = 0.95;
+const MET: f64 = 0.95;
 /// A guarantee is breached when it was not met for so long in a row, and kept again when it was for as long.
-pub const LASTS: Duration = Duration::from_secs(2);
+const LASTS: Duration = Duration::from_secs(2);
 /// A link at which so much of its capacity arrives is full: those that give way are held to less than that, so that somebody
 /// does not.
 pub const FULL: f64 = 0.98;

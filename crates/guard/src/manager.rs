@@ -14,10 +14,10 @@ use crate::daemon::{Daemon, Gone};
 use crate::demand::{Breach, Demand};
 use crate::found::Found;
 use crate::groups::{Groups, GuestSeen};
-use crate::keep::{Keep, Keeper};
-use crate::observed::Observation;
+use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
 use crate::source::Seen;
+use crate::undo_log::{Entries, Entry, HOST, UndoLog};
 
 mod change;
 pub mod document;
@@ -30,8 +30,9 @@ use document::Status;
 pub use error::{FilesError, ManagerError, Senseless};
 pub use read::Texts;
 use read::{Read, read};
+use set::SetOver;
 pub use set::{Change, Key};
-use unconfirmed::{Unconfirmed, Waiting};
+use unconfirmed::{LastConfirmed, Waiting};
 
 /// Times from an interface's appearing to its limit that are kept.
 const APPEARED: usize = 1000;
@@ -41,8 +42,8 @@ const APPEARED: usize = 1000;
 pub struct Manager {
     texts: TextsBox,
     /// What was set over the files.
-    keep: Keep,
-    unconfirmed: Unconfirmed,
+    over: Entries<SetOver>,
+    unconfirmed: Entries<LastConfirmed>,
     daemon: Option<Daemon>,
     read: Read,
     revision: u64,
@@ -66,7 +67,7 @@ pub struct Manager {
     /// Whether that is for a link's speed, and no matter of the files.
     refused_for_link: bool,
     /// Of a plane that holds nothing.
-    observation: Option<Observation>,
+    survey: Option<Survey>,
 }
 
 struct TextsBox(Box<dyn Texts>);
@@ -82,7 +83,7 @@ pub struct Start {
     /// Where policies come from.
     pub texts: Box<dyn Texts>,
     /// What must be known to undo.
-    pub keeper: Keeper,
+    pub log: UndoLog,
     /// Opens the plane, in the thread of the loop.
     pub plane: Box<dyn FnOnce() -> Result<Box<dyn Plane>, PlaneError> + Send>,
     /// Its name.
@@ -98,12 +99,9 @@ pub struct Start {
 /// Looks at what is there, once, with the uplinks of the policy.
 pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
 
-/// The part of the ledger that keeps what was set over the files.
-const SET: &str = "set";
-
 impl Manager {
     /// The parts of the ledger whose entries it keeps: to be cleared when the limits are taken off without it.
-    pub const PARTS: [&str; 2] = [SET, unconfirmed::PART];
+    pub const PARTS: [&str; 2] = [SetOver::PART, LastConfirmed::PART];
 
     /// Puts the policy of the files in force, for the interfaces that are there; or what was in force before, where an
     /// earlier guard of this boot put these files in force for a time and nobody has confirmed them.
@@ -111,12 +109,12 @@ impl Manager {
     /// # Errors
     /// When the policy is wrong, or cannot be held.
     pub fn start(start: Start) -> Result<Manager, ManagerError> {
-        let Start { texts, keeper, plane, plane_name, allocator, groups, look } = start;
-        let keep = keeper.part(SET);
-        let over = keep.live::<String>()?.pop().map(|(_, over)| over).unwrap_or_default();
-        let unconfirmed = Unconfirmed::of(&keeper);
+        let Start { texts, log, plane, plane_name, allocator, groups, look } = start;
+        let set: Entries<SetOver> = Entries::read(&log, HOST)?;
+        let over = set.last(()).map(|SetOver(over)| over).unwrap_or_default();
+        let unconfirmed: Entries<LastConfirmed> = Entries::read(&log, HOST)?;
         let files = texts.files()?;
-        let before = unconfirmed.before(&files)?;
+        let before = unconfirmed.before(&files);
         let began_before = before.is_some();
         let (files, over) = before.unwrap_or((files, over));
         let read = read(files, texts.links(None), &over)?;
@@ -127,7 +125,7 @@ impl Manager {
         let daemon = Daemon::start(period, open)?;
         Ok(Manager {
             texts: TextsBox(texts),
-            keep,
+            over: set,
             unconfirmed,
             daemon: Some(daemon),
             read,
@@ -148,7 +146,7 @@ impl Manager {
             trouble: None,
             refused: None,
             refused_for_link: false,
-            observation: (plane_name == observe::NAME).then(Observation::default),
+            survey: (plane_name == observe::NAME).then(Survey::default),
         })
     }
 
@@ -229,8 +227,8 @@ impl Manager {
             self.group();
         }
         let Some(pools) = counted else { return Ok(self.demand.rest(Instant::now())) };
-        if let Some(observation) = &mut self.observation {
-            let looked = observation.look(&self.found, &pools, &self.read.loaded.policy);
+        if let Some(survey) = &mut self.survey {
+            let looked = survey.look(&self.found, &pools, &self.read.loaded.policy);
             self.trouble = looked.err().map(|e| e.to_string()).or(self.trouble.take());
         }
         Ok(self.demand.count(&pools, Instant::now()))
@@ -266,7 +264,7 @@ impl Manager {
             groups: self.groups.as_ref().map(Groups::status).unwrap_or_default(),
             groups_put_right: self.groups_put_right,
             group_notes: &self.group_notes,
-            observed: self.observation.as_ref().map(|o| o.document(&self.read.loaded.policy)),
+            observed: self.survey.as_ref().map(|survey| survey.document(&self.read.loaded.policy)),
         }))
     }
 
@@ -305,11 +303,13 @@ impl Manager {
             drop(daemon);
             return given_up.map(drop);
         }
-        daemon.undo()?;
+        // A guest that keeps its tap from being put back keeps nobody else's limit in force.
+        let off = daemon.undo();
         let left = self.groups.as_mut().map(|groups| groups.undo().notes).unwrap_or_default();
         // Also where some of it is left, nothing of this comes back with the next start.
-        self.keep.clear()?;
-        self.unconfirmed.clear()?;
+        self.over.strike(())?;
+        self.unconfirmed.strike(())?;
+        off?;
         if left.is_empty() { Ok(()) } else { Err(ManagerError::Left(left)) }
     }
 }

@@ -156,7 +156,7 @@ struct Pool {
 
 /// Counts the seconds.
 #[derive(Debug, Clone, Default)]
-pub struct Observation {
+pub struct Survey {
     seconds: u64,
     last: Option<(Instant, BTreeMap<String, Bytes>)>,
     passed: BTreeMap<(PoolKey, String), u64>,
@@ -169,7 +169,7 @@ pub struct Observation {
     hardware: BTreeMap<String, bool>,
 }
 
-impl Observation {
+impl Survey {
     /// Reads what links have counted, and adds what has passed since the last time.
     ///
     /// # Errors

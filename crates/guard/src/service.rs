@@ -14,13 +14,13 @@ use crate::alone::Alone;
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
-use crate::keep::{KeepError, Keeper};
 use crate::manager::document::Status;
 use crate::manager::{Manager, ManagerError, Start, Texts};
 use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
 use crate::source::guests::Here;
 use crate::source::{Guests, Seen, Source, Watch};
+use crate::undo_log::{UndoLog, UndoLogError};
 
 /// How often the main thread counts, and looks whether a change is to be taken back.
 const TURN: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ pub enum Event {
 pub enum ServiceError {
     /// The ledger: another guard has it, for one.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    UndoLog(#[from] UndoLogError),
     /// Another guard has this network namespace, with a ledger elsewhere.
     #[error("another vmio guard runs in this network namespace (process {0}), with another state directory")]
     Another(u32),
@@ -138,7 +138,7 @@ impl Service {
     /// # Errors
     /// When it cannot start, or the limits cannot be taken off.
     pub fn run(self, wishes: Receiver<Wish>, mut tell: impl FnMut(Event)) -> Result<(), ServiceError> {
-        let keeper = Keeper::open(&self.state)?;
+        let log = UndoLog::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         // Until it has ended. Who only observes is in nobody's way.
         let _alone = match self.plane.abilities.plane == linux::ENTRY.abilities.plane {
@@ -148,11 +148,11 @@ impl Service {
         .transpose()
         .map_err(ServiceError::Another)?;
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
-        let groups = if self.plane.changes { Some(Groups::open(&keeper)?) } else { None };
-        let (plane, options) = (self.plane, Options { takeover: self.takeover, keeper: keeper.clone() });
+        let groups = if self.plane.changes { Some(Groups::open(&log)?) } else { None };
+        let (plane, options) = (self.plane, Options { takeover: self.takeover, log: log.clone() });
         let manager = Manager::start(Start {
             texts: self.texts,
-            keeper,
+            log,
             plane: Box::new(move || (plane.open)(options)),
             plane_name: plane.abilities.plane,
             allocator: self.allocator,

@@ -5,10 +5,10 @@
 
 use vmio_guard::core::Core;
 use vmio_guard::found::Found;
-use vmio_guard::keep::Keeper;
 use vmio_guard::planes::Options;
 use vmio_guard::planes::linux::functions::{self, Rate};
 use vmio_guard::planes::linux::{Error, Linux};
+use vmio_guard::undo_log::UndoLog;
 use vmio_model::holding::{Waits, Way};
 use vmio_model::policy::assign::Interface;
 
@@ -50,8 +50,8 @@ fn a_card_without_functions_is_told_and_nobody_elses_trouble() {
         assert!(what.contains("function 0 of u0 to 40 Mbit/s"), "{what}");
 
         let before = State::now();
-        let keeper = Keeper::memory();
-        let plane = Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap();
+        let log = UndoLog::memory();
+        let plane = Linux::with(&Options { log: log.clone(), ..Options::default() }).unwrap();
         let there = interfaces(&bed).into_iter().chain([driven()]).collect();
         let mut core = Core::start(plane, policy(POLICY), there).unwrap();
         let status = core.status().unwrap().remove(0);

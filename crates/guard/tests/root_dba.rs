@@ -17,10 +17,10 @@ use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::desired::{Desired, PoolKey};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb};
-use vmio_guard::planes::{Count, Plane, PlaneError};
+use vmio_guard::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
-use vmio_model::control::{Allocator, Control, InForce, Seen};
+use vmio_model::control::{Allocator, Control, Seen};
 use vmio_model::policy::compile::{Abilities, shared};
 use vmio_model::policy::pool::Who;
 use vmio_model::rate::{BitRate, ByteRate};
@@ -70,13 +70,15 @@ impl Plane for Recorder {
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.linux.reconcile(desired)
     }
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
-        self.linux.adjust(pool, limits)
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
+        self.linux.set(pool, setting)
     }
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        let counts = self.linux.counts(pool)?;
-        self.recorded.push(counts.clone());
-        Ok(counts)
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
+        let seen = self.linux.observe(scope)?;
+        if let Scope::Counts(_) = scope {
+            self.recorded.push(seen.counts.clone());
+        }
+        Ok(seen)
     }
     fn undo(&mut self) -> Result<(), PlaneError> {
         self.linux.undo()
@@ -115,7 +117,7 @@ fn flooded(core: &mut Core<Recorder>, bed: &Bed, members: &[Member]) -> Option<R
     let mut run = Run { counts: Vec::new(), told: Vec::new() };
     under(floods(bed, &[1, 2, 3]), || {
         // Who comes first is nobody's matter here: all have more than their minimum lets through before the loop begins.
-        let waiting = |core: &mut Core<Recorder>| core.plane().linux.counts(&tx()).unwrap();
+        let waiting = |core: &mut Core<Recorder>| core.plane().linux.observe(Scope::Counts(&tx())).unwrap().counts;
         poll_until("floods", || waiting(core)[1..4].iter().all(|count| count.waiting_bytes > 0));
         let mut ticked = Instant::now();
         while run.told.len() < LONGEST {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use vmio_guard::groups::{Changes, Groups, GuestSeen, Here, State, WhyNot};
-use vmio_guard::keep::Keeper;
+use vmio_guard::undo_log::UndoLog;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::{Links, Policy};
 use vmio_node::linux::cgroup::Hierarchies;
@@ -129,9 +129,9 @@ impl Drop for Guest {
 #[ignore = "root"]
 fn limits_of_a_group_are_set_and_put_back_bit_by_bit() {
     let guest = Guest::start();
-    let (before, keeper) = (guest.texts(), Keeper::memory());
+    let (before, log) = (guest.texts(), UndoLog::memory());
     let (gold, seen) = (policy(GOLD), [guest.seen()]);
-    let mut groups = Groups::open(&keeper).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.reconcile(&gold, &seen), changes(3, 0, 0), "{:?}", groups.status());
     let in_force = guest.texts();
     let memory = format!("{}\n", 300_123_456u64 / 4096 * 4096);
@@ -161,18 +161,18 @@ fn after_a_crash_another_opener_of_the_ledger_undoes() {
     // What was there before need not be what the kernel begins with.
     fs::write(&guest.files()[0], "777").unwrap();
     let (before, dir) = (guest.texts(), tempfile::tempdir().unwrap());
-    let keeper = Keeper::open(dir.path()).unwrap();
-    let mut groups = Groups::open(&keeper).unwrap();
+    let log = UndoLog::open(dir.path()).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.reconcile(&policy(GOLD), &[guest.seen()]).set, 3);
-    drop((groups, keeper));
+    drop((groups, log));
     assert_ne!(guest.texts(), before);
-    let keeper = Keeper::open(dir.path()).unwrap();
-    let mut groups = Groups::open(&keeper).unwrap();
+    let log = UndoLog::open(dir.path()).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.held(), 3);
     assert_eq!(groups.undo(), changes(0, 0, 3));
     assert_eq!(guest.texts(), before);
-    drop((groups, keeper));
-    assert_eq!(Groups::open(&Keeper::open(dir.path()).unwrap()).unwrap().held(), 0);
+    drop((groups, log));
+    assert_eq!(Groups::open(&UndoLog::open(dir.path()).unwrap()).unwrap().held(), 0);
 }
 
 /// Only version 1 can rename a group.
@@ -183,9 +183,9 @@ fn a_group_that_was_renamed_is_found() {
     if guest.v2 {
         return skip("control groups of version 2 cannot be renamed");
     }
-    let (before, keeper) = (guest.texts(), Keeper::memory());
+    let (before, log) = (guest.texts(), UndoLog::memory());
     let gold = policy(GOLD);
-    let mut groups = Groups::open(&keeper).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.reconcile(&gold, &[guest.seen()]).set, 3);
     let rename = |guest: &mut Guest, from: &str, to: &str| {
         for dir in guest.dirs.values_mut() {
@@ -199,7 +199,7 @@ fn a_group_that_was_renamed_is_found() {
     assert_eq!(groups.reconcile(&gold, &[guest.seen()]), changes(0, 0, 0));
     drop(groups);
     rename(&mut guest, "vmio-others-", "vmio-thirds-");
-    assert_eq!(Groups::open(&keeper).unwrap().undo(), changes(0, 0, 3));
+    assert_eq!(Groups::open(&log).unwrap().undo(), changes(0, 0, 3));
     assert_eq!(guest.texts(), before);
 }
 
@@ -207,9 +207,9 @@ fn a_group_that_was_renamed_is_found() {
 #[ignore = "root"]
 fn a_group_that_vanished_leaves_nothing_in_the_ledger() {
     let mut guest = Guest::start();
-    let keeper = Keeper::memory();
+    let log = UndoLog::memory();
     let (gold, seen) = (policy(GOLD), guest.seen());
-    let mut groups = Groups::open(&keeper).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&seen)).set, 3);
     guest.end();
     assert_eq!(groups.reconcile(&gold, std::slice::from_ref(&seen)), changes(0, 0, 0));
@@ -227,12 +227,12 @@ fn a_group_that_vanished_leaves_nothing_in_the_ledger() {
 #[ignore = "root"]
 fn a_strangers_process_keeps_limits_off_its_group() {
     let guest = Guest::start();
-    let (before, keeper) = (guest.texts(), Keeper::memory());
+    let (before, log) = (guest.texts(), UndoLog::memory());
     let mut stranger = Command::new("sleep").arg("60").spawn().unwrap();
     let inner = guest.dirs["cpu"].join("inner");
     fs::create_dir(&inner).unwrap();
     guest.join(&inner, stranger.id());
-    let mut groups = Groups::open(&keeper).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     let done = groups.reconcile(&policy("cpu_weight = 7\n"), &[guest.seen()]);
     let status = groups.status().to_vec();
     stranger.kill().unwrap();
@@ -249,9 +249,9 @@ fn a_strangers_process_keeps_limits_off_its_group() {
 #[ignore = "root"]
 fn no_limit_of_memory_ends_the_guest() {
     let mut guest = Guest::start();
-    let (before, keeper) = (guest.texts(), Keeper::memory());
+    let (before, log) = (guest.texts(), UndoLog::memory());
     guest.work();
-    let mut groups = Groups::open(&keeper).unwrap();
+    let mut groups = Groups::open(&log).unwrap();
     assert_eq!(groups.reconcile(&policy("memory_max = \"32MiB\"\n"), &[guest.seen()]), changes(0, 0, 0));
     let status = &groups.status()[0].limits[0].state;
     assert!(matches!(status, State::Not(why) if matches!(**why, WhyNot::InUse(_))), "{status:?}");
@@ -278,7 +278,7 @@ fn a_controller_that_is_elsewhere_is_named() {
     let dir = mount.point.join(format!("vmio-groups-{}-v2", std::process::id()));
     fs::create_dir(&dir).unwrap();
     guest.join(&dir, guest.child.id());
-    let mut groups = Groups::over(Here::new(), Hierarchies::among(found), &Keeper::memory()).unwrap();
+    let mut groups = Groups::over(Here::new(), Hierarchies::among(found), &UndoLog::memory()).unwrap();
     groups.reconcile(&policy(GOLD), &[guest.seen()]);
     let status = groups.status().to_vec();
     drop(guest);
@@ -330,7 +330,7 @@ fn threads_in_groups_of_their_own_are_one_guest() {
         fs::write(if number == 2 { &vcpu } else { &emulator }.join(file), tid).unwrap();
     }
     let seen = GuestSeen { pids: vec![two.id()], ..guest.seen() };
-    let mut groups = Groups::open(&Keeper::memory()).unwrap();
+    let mut groups = Groups::open(&UndoLog::memory()).unwrap();
     let set = groups.reconcile(&policy("cpu_weight = 333\n"), &[seen]);
     let status = groups.status().to_vec();
     let undone = groups.undo();
@@ -372,12 +372,12 @@ fn what_runs_in_a_containers_pid_namespace_is_its_own() {
     guest.join(&dir, later);
     let seen = GuestSeen { pids: vec![first], ..guest.seen() };
     let weight = policy("cpu_weight = 333\n");
-    let mut groups = Groups::open(&Keeper::memory()).unwrap();
+    let mut groups = Groups::open(&UndoLog::memory()).unwrap();
     // The shell beside it is not the container's, so the group above, which a name like this often has, is not taken.
     let set = groups.reconcile(&weight, std::slice::from_ref(&seen));
     let status = groups.status().to_vec();
     guest.join(&dir, guest.child.id());
-    let strange = Groups::open(&Keeper::memory()).unwrap().reconcile(&weight, &[seen]);
+    let strange = Groups::open(&UndoLog::memory()).unwrap().reconcile(&weight, &[seen]);
     let undone = groups.undo();
     guest.child.kill().unwrap();
     guest.child.wait().unwrap();

@@ -12,10 +12,10 @@ use crate::root_plane::policy;
 use vmio_guard::core::{Core, HeldStatus};
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
-use vmio_guard::keep::Keeper;
 use vmio_guard::planes::linux::tap::{self, UNLIMITED};
 use vmio_guard::planes::linux::{Linux, links};
-use vmio_guard::planes::{Options, Plane};
+use vmio_guard::planes::{Options, Plane, Scope};
+use vmio_guard::undo_log::UndoLog;
 use vmio_model::holding::{Waits, Way, send_buffer_bytes};
 use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
@@ -53,8 +53,8 @@ fn found(bed: &mut Bed, pids: &[u32]) -> Found {
     }
 }
 
-fn start(keeper: &Keeper, text: &str, there: Vec<Found>) -> Core<Linux> {
-    let options = Options { keeper: keeper.clone(), ..Options::default() };
+fn start(log: &UndoLog, text: &str, there: Vec<Found>) -> Core<Linux> {
+    let options = Options { log: log.clone(), ..Options::default() };
     Core::start(Linux::with(&options).unwrap(), policy(text), there).unwrap()
 }
 
@@ -69,20 +69,15 @@ fn held(core: &mut Core<Linux>, bytes: u32) {
     });
 }
 
-fn written(keeper: &Keeper) -> Vec<u32> {
-    keeper
-        .part("taps")
-        .live::<Value>()
-        .unwrap()
-        .into_iter()
-        .map(|(_, entry)| entry["held"]["bytes"].as_u64().unwrap() as u32)
-        .collect()
+fn written(log: &UndoLog) -> Vec<u32> {
+    let entries = log.live::<Value>("taps").unwrap();
+    entries.into_iter().map(|(_, entry)| entry["held"]["bytes"].as_u64().unwrap() as u32).collect()
 }
 
 /// Packets dropped in the tap's class while it floods, and how often the process was told to wait.
 fn flooded(core: &mut Core<Linux>, holder: &mut Holder) -> (u64, u64) {
     let key = PoolKey { uplink: "u0".into(), direction: Direction::GuestTx };
-    let count = |core: &mut Core<Linux>| core.plane().counts(&key).unwrap()[1];
+    let count = |core: &mut Core<Linux>| core.plane().observe(Scope::Counts(&key)).unwrap().counts[1];
     poll_until("an empty queue", || count(core).waiting_bytes == 0);
     let before = count(core);
     let flood = holder.flood("flood", || count(core).dropped_packets > before.dropped_packets, || {});
@@ -99,9 +94,9 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         run(&["bridge fdb replace 02:00:00:00:00:09 dev u0 master static"]);
         let mut holder = plugged(2);
         let there = found(&mut bed, &[std::process::id(), holder.child.id()]);
-        let keeper = Keeper::memory();
+        let log = UndoLog::memory();
         // Its process is not known yet: the excess waits in the queue, and then is dropped.
-        let mut core = start(&keeper, POLICY, vec![Found { pids: Vec::new(), ..there.clone() }]);
+        let mut core = start(&log, POLICY, vec![Found { pids: Vec::new(), ..there.clone() }]);
         poll_until("nobody has it", || status(&mut core).reason.contains("no process of its guest"));
         assert_eq!((status(&mut core).waits, status(&mut core).send_buffer_bytes), (Waits::Queued, None));
         let (dropped, again) = flooded(&mut core, &mut holder);
@@ -110,7 +105,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         core.see(vec![there]).unwrap();
         let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![bytes; 2], vec![bytes]));
+        assert_eq!((holder.sizes(), written(&log)), (vec![bytes; 2], vec![bytes]));
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped == 0 && again > 0, "{dropped} dropped, told to wait {again} times");
@@ -119,7 +114,7 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
         core.reload(policy(&POLICY.replace("20Mbit", "50Mbit"))).unwrap();
         let wider = send_buffer_bytes(50 * M);
         held(&mut core, wider);
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![wider; 2], vec![wider]));
+        assert_eq!((holder.sizes(), written(&log)), (vec![wider; 2], vec![wider]));
         holder.tell("open");
         poll_until("a queue that came later", || holder.sizes() == [wider; 3]);
         let (dropped, again) = flooded(&mut core, &mut holder);
@@ -127,11 +122,11 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
 
         // It leaves the policy, and comes back.
         core.reload(policy(&POLICY.replace("t1", "t9"))).unwrap();
-        poll_until("what was there before", || holder.sizes() == [UNLIMITED; 3] && written(&keeper).is_empty());
+        poll_until("what was there before", || holder.sizes() == [UNLIMITED; 3] && written(&log).is_empty());
         core.reload(policy(POLICY)).unwrap();
         held(&mut core, bytes);
         core.undo().unwrap();
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED; 3], Vec::new()));
+        assert_eq!((holder.sizes(), written(&log)), (vec![UNLIMITED; 3], Vec::new()));
     });
 }
 
@@ -141,10 +136,10 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
     apart(|| {
         let mut bed = bed(0);
         let mut holder = plugged(1);
-        let keeper = Keeper::memory();
+        let log = UndoLog::memory();
         let bytes = send_buffer_bytes(20 * M);
         let there = found(&mut bed, &[holder.child.id()]);
-        let mut core = start(&keeper, POLICY, vec![there]);
+        let mut core = start(&log, POLICY, vec![there]);
         held(&mut core, bytes);
         drop(holder);
         poll_until("the end of the tap", || links::look(&mut bed.netlink, "t1").unwrap().is_none());
@@ -153,30 +148,30 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         let there = found(&mut bed, &[holder.child.id()]);
         core.see(vec![there.clone()]).unwrap();
         held(&mut core, bytes);
-        poll_until("one entry", || written(&keeper).len() == 1);
+        poll_until("one entry", || written(&log).len() == 1);
         assert_eq!(holder.sizes(), [bytes]);
 
         // The guard goes, and leaves it; the next one has another limit, and knows what was there before both.
         core.leave();
         assert_eq!(holder.sizes(), [bytes]);
-        let mut core = start(&keeper, &POLICY.replace("20Mbit", "50Mbit"), vec![there.clone()]);
+        let mut core = start(&log, &POLICY.replace("20Mbit", "50Mbit"), vec![there.clone()]);
         let wider = send_buffer_bytes(50 * M);
         held(&mut core, wider);
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![wider], vec![wider]));
+        assert_eq!((holder.sizes(), written(&log)), (vec![wider], vec![wider]));
         core.leave();
         // One whose policy has no such guest puts it back.
-        let core = start(&keeper, &POLICY.replace("t1", "t9"), vec![there.clone()]);
-        poll_until("what was there before", || holder.sizes() == [UNLIMITED] && written(&keeper).is_empty());
+        let core = start(&log, &POLICY.replace("t1", "t9"), vec![there.clone()]);
+        poll_until("what was there before", || holder.sizes() == [UNLIMITED] && written(&log).is_empty());
         core.leave();
-        let mut core = start(&keeper, POLICY, vec![there.clone()]);
+        let mut core = start(&log, POLICY, vec![there.clone()]);
         held(&mut core, bytes);
         core.leave();
         // Undone without a policy.
-        Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED], Vec::new()));
+        Linux::with(&Options { log: log.clone(), ..Options::default() }).unwrap().undo().unwrap();
+        assert_eq!((holder.sizes(), written(&log)), (vec![UNLIMITED], Vec::new()));
 
         // What somebody else sets meanwhile is told, left alone, and nobody else's trouble.
-        let mut core = start(&keeper, POLICY, vec![there.clone()]);
+        let mut core = start(&log, POLICY, vec![there.clone()]);
         held(&mut core, bytes);
         let device = links::find(&mut bed.netlink, "t1").unwrap();
         tap::hold(&tap::plan(&device, holder.process(), 77_000).unwrap()).unwrap();
@@ -184,7 +179,7 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         assert_eq!(status(&mut core).waits, Waits::Queued);
         core.reconcile().unwrap();
         core.undo().unwrap();
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![77_000], Vec::new()));
+        assert_eq!((holder.sizes(), written(&log)), (vec![77_000], Vec::new()));
     });
 }
 
@@ -194,17 +189,17 @@ fn a_queue_that_is_switched_off_is_told_and_undone_later() {
     apart(|| {
         let mut bed = bed(0);
         let mut holder = plugged(2);
-        let keeper = Keeper::memory();
+        let log = UndoLog::memory();
         let there = found(&mut bed, &[holder.child.id()]);
-        let mut core = start(&keeper, POLICY, vec![there]);
+        let mut core = start(&log, POLICY, vec![there]);
         let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);
         holder.tell("off 1");
         let said = core.undo().unwrap_err().to_string();
         assert!(said.contains("tap t1: 1 of its queues"), "{said}");
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED, bytes], vec![bytes]));
+        assert_eq!((holder.sizes(), written(&log)), (vec![UNLIMITED, bytes], vec![bytes]));
         holder.tell("on 1");
-        Linux::with(&Options { keeper: keeper.clone(), ..Options::default() }).unwrap().undo().unwrap();
-        assert_eq!((holder.sizes(), written(&keeper)), (vec![UNLIMITED; 2], Vec::new()));
+        Linux::with(&Options { log: log.clone(), ..Options::default() }).unwrap().undo().unwrap();
+        assert_eq!((holder.sizes(), written(&log)), (vec![UNLIMITED; 2], Vec::new()));
     });
 }

@@ -15,7 +15,7 @@ use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::found::Found;
 use vmio_guard::planes::linux::{Linux, htb};
-use vmio_guard::planes::{Count, Plane};
+use vmio_guard::planes::{Count, Plane, Scope};
 use vmio_model::allocate::Member;
 use vmio_model::holding::Waits;
 use vmio_model::policy::assign::Interface;
@@ -71,7 +71,7 @@ pub fn interfaces(bed: &Bed) -> Vec<Found> {
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
-    core.plane().counts(&tx()).unwrap()
+    core.plane().observe(Scope::Counts(&tx())).unwrap().counts
 }
 
 /// `host`, gold, silver, bronze, `default`.

@@ -15,7 +15,7 @@ use vmio_guard::core::Core;
 use vmio_guard::demand::Demand;
 use vmio_guard::desired::PoolKey;
 use vmio_guard::planes::linux::{Linux, ifb, links};
-use vmio_guard::planes::{Count, Plane};
+use vmio_guard::planes::{Count, Plane, Scope};
 use vmio_model::policy::Direction;
 use vmio_testbed::net::{Namespace, apart, run};
 use vmio_testbed::{poll_for, poll_until};
@@ -72,7 +72,7 @@ pub fn start(bed: &Bed, text: &str) -> Core<Linux> {
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
-    core.plane().counts(&rx()).unwrap()
+    core.plane().observe(Scope::Counts(&rx())).unwrap().counts
 }
 
 pub fn tenants(i: u8) -> Ipv4Addr {

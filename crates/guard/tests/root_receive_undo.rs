@@ -9,9 +9,9 @@ use crate::common::state::{Hook, links_at};
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
 use vmio_guard::core::Core;
-use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::classifier::{Classifier, Leave, Receive, Way};
 use vmio_guard::planes::linux::{Linux, htb, ifb, links};
+use vmio_guard::planes::{Plane, Scope};
 use vmio_testbed::net::{apart, run};
 
 /// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
@@ -45,7 +45,7 @@ fn put_back_and_off_again(theirs: bool) {
         // Without an rx_class nobody's receiving is limited any more.
         core.reload(policy(&LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", ""))).unwrap();
         assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
-        assert!(core.plane().counts(&rx()).is_err());
+        assert!(core.plane().observe(Scope::Counts(&rx())).is_err());
         arrives(&bed, 0);
         core.reload(policy(LIMITED)).unwrap();
         core.undo().unwrap();

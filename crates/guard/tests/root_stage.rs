@@ -15,9 +15,9 @@ use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::desired::GUESTS_NUMBER;
 use vmio_guard::found::Found;
-use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::counters::{self, Counts};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
+use vmio_guard::planes::{Behind, Plane, Scope};
 use vmio_model::holding::{Queue, Waits, Way};
 use vmio_testbed::net::{apart, apart_with_bpffs, run};
 use vmio_testbed::{poll_until, skip};
@@ -69,9 +69,12 @@ fn start(text: &str, there: Vec<Found>) -> Core<Linux> {
     Core::start(Linux::open(false).unwrap(), policy(text), there).unwrap()
 }
 
+fn behind(core: &mut Core<Linux>) -> Option<Behind> {
+    core.plane().observe(Scope::Counts(&tx())).unwrap().behind
+}
+
 fn dropped_behind(core: &mut Core<Linux>) -> u64 {
-    counts(core);
-    core.plane().behind(&tx()).unwrap().dropped_packets
+    behind(core).unwrap().dropped_packets
 }
 
 /// The host has an address of its own on the bridge.
@@ -129,7 +132,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         core.see(interfaces(&bed)).unwrap();
         assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
         assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
-        assert_eq!(core.plane().behind(&tx()), None);
+        assert_eq!(behind(&mut core), None);
         let all = counters::read(&mut bed.netlink, &uplink).unwrap();
         assert!(all.contains_key(&16) && !all.contains_key(&GUESTS_NUMBER), "{all:?}");
         bed.tenants[0].namespace.inside(|| send(10));

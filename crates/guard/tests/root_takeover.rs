@@ -13,16 +13,16 @@ use crate::root_classifier::kernels_way;
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, only, received_by, tenants};
 use vmio_guard::core::Core;
-use vmio_guard::keep::Keeper;
 use vmio_guard::planes::linux::classifier::Way;
 use vmio_guard::planes::linux::{Linux, Netlink, counters, htb, links};
-use vmio_guard::planes::{Options, Plane};
+use vmio_guard::planes::{Options, Plane, Scope};
+use vmio_guard::undo_log::UndoLog;
 use vmio_testbed::net::{apart_with_bpffs, run, tried};
 use vmio_testbed::{poll_until, skip};
 
 /// One whose ledger is there, as a daemon has it.
 pub fn kept(ledger: &Path) -> Linux {
-    Linux::with(&Options { takeover: true, keeper: Keeper::open(ledger).unwrap() }).unwrap()
+    Linux::with(&Options { takeover: true, log: UndoLog::open(ledger).unwrap() }).unwrap()
 }
 
 pub fn start(bed: &Bed, ledger: &Path, text: &str) -> Core<Linux> {
@@ -129,7 +129,7 @@ fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
         undo.undo().unwrap();
         assert_eq!(State::now(), before, "as it was, bit by bit");
         undo.undo().unwrap();
-        assert_eq!(undo.notes(), [""; 0]);
+        assert_eq!(undo.observe(Scope::Plane).unwrap().notes, [""; 0]);
     });
 }
 
@@ -164,7 +164,7 @@ fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
             start(&bed, ledger.path(), LIMITED).leave();
             let mut undo = kept(tempfile::tempdir().unwrap().path());
             undo.undo().unwrap();
-            let notes = undo.notes();
+            let notes = undo.observe(Scope::Plane).unwrap().notes;
             assert!(notes.iter().any(|note| note.contains("the ledger has nothing of what")), "{notes:?}");
             let unknown: Vec<&String> = notes.iter().filter(|note| note.contains("tc qdisc del dev")).collect();
             assert_eq!(unknown.len(), if by_tcx(pinned) { 0 } else { 3 }, "{notes:?}");
@@ -245,7 +245,7 @@ fn a_place_for_pins_that_is_another_users_is_not_used() {
             run(&[planted]);
             let (before, there) = (State::now(), pins());
             let ledger = tempfile::tempdir().unwrap();
-            let core = start(&bed, ledger.path(), LIMITED);
+            let mut core = start(&bed, ledger.path(), LIMITED);
             let notes = core.notes();
             assert!(notes.iter().any(|note| note.contains("must be a directory of this user's")), "{notes:?}");
             assert_eq!(pins(), there);

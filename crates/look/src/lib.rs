@@ -10,7 +10,6 @@ pub mod backing;
 pub mod images;
 pub mod kinds;
 mod look;
-mod managed;
 pub mod managers;
 pub mod neighbours;
 pub mod parallel;
@@ -20,8 +19,6 @@ pub mod require;
 pub mod scan;
 pub mod storage;
 pub mod top;
-pub mod topology;
 pub mod trace;
 
 pub use look::*;
-pub use managed::Managed;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use vmio_model::facts::{Provenance, Unread};
+use vmio_model::facts::{Guest, Provenance, Unread};
 use vmio_node::linux::process;
 use vmio_node::qmp::ReadOnly;
 use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
@@ -24,6 +24,17 @@ pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
 
 /// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
 const GUEST_TIME: Duration = Duration::from_secs(1);
+
+/// What a kind of guest sees, or a manager says.
+#[derive(Debug, Default)]
+pub struct Managed {
+    /// Its running guests. Each has a `pid` or a `uuid` or at least a name, by which
+    /// the scan finds it among the processes; of a manager's the rest is what the
+    /// configuration asks for.
+    pub guests: Vec<Guest>,
+    /// What of it could not be read.
+    pub unread: Vec<Unread>,
+}
 
 /// A process of this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod disk;
 mod key;
 mod kind;
 mod side;
+mod state;
 mod subject;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use baseline::{Baseline, Like};
 pub use disk::{Aio, Attachment, Cache, DetectZeroes, Options};
 pub use kind::{Kind, Vmm};
 pub use side::{Shape, Side};
+pub use state::State;
 pub use subject::{Nic, Subject};
 
 /// What is set around a cell, by the names of the entries of `vmio-rig`'s `settings`, in their own words:
@@ -66,7 +68,7 @@ impl Cell {
     /// A cell of one actor on a disk: a guest of this kind with this attachment, or the native side with
     /// none.
     pub fn on(kind: &str, target: impl Into<String>, attachment: Option<Attachment>, workload: &str) -> Self {
-        Self::of(Side::of(kind), Subject::Disk { target: target.into(), attachment }, workload)
+        Self::of(Side::of(kind), Subject::Disk { target: target.into(), attachment, state: None }, workload)
     }
 
     /// Its actors, the leading one first.
@@ -84,12 +86,13 @@ impl Cell {
         std::iter::once(&mut self.lead).chain(&mut self.beside)
     }
 
-    /// The cell as one actor's on a disk, if it is that.
+    /// The cell as one actor's on a disk, if it is that. What a page cache serves is not the disk's.
     pub fn disk(&self) -> Option<OnDisk<'_>> {
-        let Actor { side, subject: Subject::Disk { target, attachment }, workload, .. } = &self.lead else {
+        let Actor { side, subject: Subject::Disk { target, attachment, .. }, workload, .. } = &self.lead else {
             return None;
         };
-        self.is_alone().then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
+        let of_a_disk = self.is_alone() && !self.is_warm();
+        of_a_disk.then_some(OnDisk { side, target, attachment: attachment.as_ref(), workload })
     }
 
     /// The target that the leading actor works on; `None` where it works on no disk.
@@ -103,7 +106,8 @@ impl Cell {
     }
 
     /// The same to amend.
-    pub fn attachment_mut(&mut self) -> Option<&mut Attachment> {
+    #[cfg(test)]
+    pub(crate) fn attachment_mut(&mut self) -> Option<&mut Attachment> {
         match &mut self.lead.subject {
             Subject::Disk { attachment, .. } => attachment.as_mut(),
             _ => None,
@@ -130,6 +134,11 @@ impl Cell {
     /// Whether nobody works beside the leading actor.
     pub fn is_alone(&self) -> bool {
         self.beside.is_empty()
+    }
+
+    /// Whether a page cache is to serve any of its actors.
+    pub fn is_warm(&self) -> bool {
+        self.actors().any(Actor::is_warm)
     }
 
     /// The targets that it works on.

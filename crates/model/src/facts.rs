@@ -212,12 +212,15 @@ impl Measured {
 /// The facts of a run.
 pub fn facts_of(run: &Run, summary: &Summary) -> Facts {
     let run = &*settled_run(run);
+    // What a page cache served says nothing of a disk.
+    let rows = || summary.asked_for().filter(|row| !row.cell.is_warm());
     // What several did at once says nothing of one of them.
-    let alone = || summary.asked_for().filter(|row| row.cell.is_alone());
-    let of_native = |share: &&Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
+    let alone = || rows().filter(|row| row.cell.is_alone());
+    let native = |share: &Share| share.cell.is_alone() && share.baseline == share.cell.natively().key();
+    let of_native = |share: &&Share| !share.cell.is_warm() && native(share);
     let mut gains = Vec::new();
-    for before in summary.asked_for() {
-        for after in summary.asked_for() {
+    for before in rows() {
+        for after in rows() {
             // Each workload has a cap of its own: between two of them the caps would be compared.
             let capped = run.environment.cap_ratio.is_some() && before.cell.workload() != after.cell.workload();
             if let Some(changed) = changed(&before.cell, &after.cell, &run.workloads)
@@ -266,7 +269,10 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
     }
     use cell::Subject as On;
     match (&a.subject, &b.subject) {
-        (On::Disk { target, attachment }, On::Disk { target: other, attachment: after }) => {
+        (On::Disk { target, attachment, state }, On::Disk { target: other, attachment: after, state: found }) => {
+            if state != found {
+                return None;
+            }
             if attachment == after {
                 return Some(Changed::Target);
             }

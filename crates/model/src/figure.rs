@@ -36,6 +36,8 @@ pub enum Unit {
     Count,
     /// Joules.
     Joules,
+    /// Watts.
+    Watts,
 }
 
 impl Unit {
@@ -54,6 +56,7 @@ impl Unit {
             Unit::Ratio => "ratio",
             Unit::Count => "count",
             Unit::Joules => "joules",
+            Unit::Watts => "watts",
         }
     }
 }

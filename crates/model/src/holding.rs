@@ -67,7 +67,7 @@ pub struct Way {
 impl Way {
     /// Whether a packet at the uplink is still charged to the interface that it came through; `None` where it cannot
     /// be told without a packet that tries it.
-    pub fn keeps_charge(self) -> Option<bool> {
+    fn keeps_charge(self) -> Option<bool> {
         match (self.bridge_netfilter, self.routed) {
             // Both go through the IP layer's receive path, which orphans (net/ipv4/ip_input.c, `ip_rcv_core`).
             (Some(true), _) | (_, Some(true)) => Some(false),

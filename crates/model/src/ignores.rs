@@ -4,54 +4,32 @@
 //! ignore = ["no-discard", "sparse-file@db1"]
 //! ```
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
-use crate::problem::{Problem, Source};
-use crate::toml_reader::{Reader, Section};
-
-/// Everything that is wrong in such a file, in its order.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct IgnoresError {
-    /// The problems; never empty.
-    pub problems: Vec<Problem>,
-}
+use crate::problem::TextError;
+use crate::toml_reader;
 
 /// The entries of `ignore`. `check` says what is wrong with one, if anything is.
 ///
 /// # Errors
 /// When it is no TOML, has an unknown key, or an entry that `check` refuses.
-pub fn parse(file: &str, text: &str, check: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, IgnoresError> {
-    let source = Source::new(file, text);
-    let mut reader = Reader { source: &source, problems: Vec::new() };
-    let entries = match DeTable::parse(text) {
-        Ok(root) => {
-            let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
-            reader.known_keys(&top, &["ignore"]);
-            reader.list(&top, "ignore", Some(Vec::new()), |reader, item, path| {
-                let DeValue::String(entry) = item.get_ref() else {
-                    reader.wrong_type(&item.span(), path, "a string", item.get_ref());
-                    return None;
-                };
-                match check(entry) {
-                    None => Some(entry.to_string()),
-                    Some(what) => {
-                        reader.problem(&item.span(), path, what);
-                        None
-                    }
+pub fn parse(file: &str, text: &str, check: &dyn Fn(&str) -> Option<String>) -> Result<Vec<String>, TextError> {
+    toml_reader::read(file, text, |reader, top| {
+        reader.known_keys(top, &["ignore"]);
+        reader.list(top, "ignore", Some(Vec::new()), |reader, item, path| {
+            let DeValue::String(entry) = item.get_ref() else {
+                reader.wrong_type(&item.span(), path, "a string", item.get_ref());
+                return None;
+            };
+            match check(entry) {
+                None => Some(entry.to_string()),
+                Some(what) => {
+                    reader.problem(&item.span(), path, what);
+                    None
                 }
-            })
-        }
-        Err(error) => {
-            reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
-            None
-        }
-    };
-    reader.problems.sort_by_key(|p| p.line);
-    match entries {
-        Some(entries) if reader.problems.is_empty() => Ok(entries),
-        _ => Err(IgnoresError { problems: reader.problems }),
-    }
+            }
+        })
+    })
 }
 
 #[cfg(test)]
@@ -59,7 +37,7 @@ pub fn parse(file: &str, text: &str, check: &dyn Fn(&str) -> Option<String>) -> 
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<String>, IgnoresError> {
+    fn read(text: &str) -> Result<Vec<String>, TextError> {
         let check = |entry: &str| entry.starts_with('x').then(|| format!("there is no rule {entry}"));
         parse("scan.toml", text, &check)
     }

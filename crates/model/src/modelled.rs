@@ -12,9 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The lateness from which a reply counts as late, in nanoseconds.
-pub const LATE_NS: u64 = 200_000;
+const LATE_NS: u64 = 200_000;
 /// The share of late replies from which a run says so.
-pub const LATE_SHARE: f64 = 0.01;
+const LATE_SHARE: f64 = 0.01;
 /// What the parameters are where they are not given: a disk of 7,200 turns a minute.
 const OVERHEAD_US: f64 = 150.0;
 /// See [`OVERHEAD_US`].
@@ -244,7 +244,7 @@ impl Kept {
     }
 
     /// Whether more were late than a run passes over.
-    pub fn too_late(&self) -> bool {
+    fn too_late(&self) -> bool {
         self.late_share() > LATE_SHARE
     }
 }

@@ -46,7 +46,7 @@ pub const DEFAULT: &str = "default";
 /// Without a written minimum the host is guaranteed one part in so many of the capacity: 2 %.
 pub const HOST_PART: u64 = 50;
 /// Priority of a class that does not say.
-pub const DEFAULT_PRIORITY: u8 = 4;
+const DEFAULT_PRIORITY: u8 = 4;
 
 /// Which way the traffic goes, seen from the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]

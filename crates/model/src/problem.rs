@@ -65,6 +65,14 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Everything that is wrong in a text, in its order.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct TextError {
+    /// The problems; never empty.
+    pub problems: Vec<Problem>,
+}
+
 /// A text with its name: turns byte ranges into problems.
 #[derive(Debug, Clone)]
 pub struct Source<'a> {

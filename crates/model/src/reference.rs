@@ -25,7 +25,7 @@ pub fn differences(guest: &Guest) -> Vec<Difference> {
 }
 
 /// The same against a reference guest with another attachment.
-pub fn differences_from(guest: &Guest, reference: &Attachment) -> Vec<Difference> {
+fn differences_from(guest: &Guest, reference: &Attachment) -> Vec<Difference> {
     guest.disks.iter().flat_map(|disk| of_disk(disk, reference)).collect()
 }
 

@@ -15,8 +15,8 @@ mod traits;
 mod work;
 
 pub use seen::{
-    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SHARE, STOLEN, Seen,
-    Watched, seen_around,
+    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SECONDS, SHARE,
+    STOLEN, Seen, WAY, Watched, seen_around,
 };
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of, figures_of,
@@ -165,6 +165,8 @@ pub enum Mark {
     ProcessorsBusy,
     /// What reads through the page cache was read ahead otherwise than on a device of the run's own.
     ReadAhead,
+    /// It was to be read from a page cache, and was not, or nothing shows that it was: it is set against nothing.
+    NotWarm,
     /// A request at the disk took 10 s or more, or none of those in flight there ended for so long.
     Stalled,
     /// The backing device has no counters that vmio can read.
@@ -196,6 +198,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Whether it is of what its cell says, and so may be set against others.
+    pub fn is_comparable(&self) -> bool {
+        !self.marks.contains(&Mark::NotWarm)
+    }
+
     /// What the actors say, the leading one first.
     pub fn results(&self) -> impl Iterator<Item = &WorkloadResult> {
         std::iter::once(&self.result).chain(&self.beside)

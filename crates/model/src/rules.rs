@@ -321,7 +321,7 @@ impl Rule {
 
     /// The id that was meant, if any is near enough to this.
     pub fn nearest(id: &str) -> Option<&'static str> {
-        crate::toml_reader::nearest(id, RULES.iter().map(|rule| rule.id))
+        crate::words::nearest(id, RULES.iter().map(|rule| rule.id))
     }
 
     /// What it finds in these facts.

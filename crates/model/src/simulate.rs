@@ -27,13 +27,13 @@ use crate::rate::BitRate;
 pub use crate::control::Allocator;
 pub use crate::picos::{MILLISECOND, SECOND};
 pub use outcome::{Outcome, Sample, Totals};
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::Scenario;
 
 /// Linux' scheduler for frames that are not segmented behind it: a simulated packet is a frame.
 pub const PLANE: Abilities = Abilities { packet_bytes: 1_600, ..Abilities::HTB };
 
 /// More members than this are simulated as a fluid.
-pub const PACKET_MEMBERS: usize = 64;
+const PACKET_MEMBERS: usize = 64;
 
 /// One guest's interface.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,7 @@ pub const CONFIDENCE: f64 = 0.95;
 /// ten standard deviations of a normal distribution, 1.4826 being the factor from one to the
 /// other. hyperfine warns at the same bound; Iglewicz and Hoaglin's 3.5 would flag one good
 /// value in most runs of a dozen repeats.
-pub const OUTLIER_BOUND: f64 = 1.4826 * 10.0;
+const OUTLIER_BOUND: f64 = 1.4826 * 10.0;
 
 /// A 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -16,17 +16,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side};
+use crate::cell::{Actor, Aio, Arch, Baseline, Cache, Cell, Options, Shape, Side, State};
+use crate::problem::TextError;
 use crate::result::WorkloadTraits;
 use crate::stats::Convergence;
 use crate::stats::steady::MOST_ROUNDS;
 
-pub use crate::problem::Problem;
 pub use control::{Control, Controlled, Link, controls};
 pub use guard::GuardPolicy;
 pub use named::NamedCell;
 pub use nature::{Nature, OF_MEMORY};
-pub use parse::StudyError;
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 
@@ -34,6 +33,10 @@ pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 pub const MIB: u64 = 1 << 20;
 /// Bytes in a GiB.
 pub const GIB: u64 = 1 << 30;
+/// The part of a side's memory that what is warm in it takes: a quarter.
+const WARM_PART: u64 = 4;
+/// The least of it, where that is less.
+const WARM_LEAST: u64 = 64 * MIB;
 
 /// A study as it was read and checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -196,6 +199,9 @@ pub struct Matrix {
 pub struct Disks {
     /// Entries of `disks/targets/`.
     pub targets: Vec<String>,
+    /// What is found on them; none: what each workload needs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<State>,
     /// Entries of `disks/drivers/`.
     pub drivers: Vec<String>,
     /// Cache modes.
@@ -340,7 +346,7 @@ impl Names {
 
 impl Study {
     /// Reads a study. `file` is only named in the problems.
-    pub fn parse(file: &str, text: &str, names: &Names) -> Result<Study, StudyError> {
+    pub fn parse(file: &str, text: &str, names: &Names) -> Result<Study, TextError> {
         parse::parse(file, text, names)
     }
 
@@ -394,6 +400,14 @@ impl Study {
     /// [`Study::parse`] refuses a target smaller than twice the memory.
     pub fn buffered_bytes(&self) -> u64 {
         (2 * u64::from(self.most_memory_mib()) * MIB).min(self.target_bytes())
+    }
+
+    /// Bytes of its target that a page cache is to hold for an actor. In the host's below a guest that is all of it; in
+    /// the one of its own side so much that the memory has room for all else, and as much as fio needs.
+    pub fn warm_bytes(&self, actor: &Actor) -> u64 {
+        let part = self.guest.of(&actor.side).memory_bytes() / WARM_PART / MIB * MIB;
+        let most = if actor.is_warm_below() { u64::MAX } else { part.max(WARM_LEAST) };
+        most.min(self.target_bytes())
     }
 
     /// Size of a target in bytes; 0 where no cell is on a disk.

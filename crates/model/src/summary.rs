@@ -12,6 +12,7 @@ mod judge;
 pub mod over_time;
 mod rows;
 pub mod scores;
+pub mod seen;
 mod shares;
 pub mod steady;
 pub mod wires;
@@ -22,6 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use over_time::OverTime;
+use seen::SeenRow;
 use wires::Wire;
 
 use crate::cell::{Baseline, Cell};
@@ -125,7 +127,8 @@ pub struct Headline {
     pub lines: Vec<String>,
 }
 
-/// One cell of the table.
+/// One cell of the table. `device`, `cpu`, `page_cache` and `wires` are derived from what probes saw and stay for their
+/// names; what none of them has stands in `seen` as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CellRow {
     /// Its name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`.
@@ -163,6 +166,9 @@ pub struct CellRow {
     /// network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wires: Vec<Wire>,
+    /// What else probes saw; left out where there is nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen: Vec<SeenRow>,
     /// How it went on while the run lasted; absent but on other machines and on the way to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over_time: Option<OverTime>,

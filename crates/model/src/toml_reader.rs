@@ -9,28 +9,8 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::problem::{Problem, Source};
-
-/// The nearest of the candidates, if any is near enough to have been meant: one slip away (two in
-/// words of five letters and more), or alike as a whole.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word = word.to_lowercase();
-    let most = match word.chars().count() {
-        ..=1 => 0,
-        2..=4 => 1,
-        _ => 2,
-    };
-    let rated = candidates.into_iter().map(|c| {
-        let other = c.to_lowercase();
-        let slips = strsim::osa_distance(&word, &other);
-        // What is no slip counts as farther than any.
-        (if slips <= most { slips } else { usize::MAX }, strsim::jaro_winkler(&word, &other), c)
-    });
-    rated
-        .filter(|(slips, alike, _)| *slips <= most || *alike > 0.75)
-        .min_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))
-        .map(|(_, _, c)| c)
-}
+use crate::problem::{Problem, Source, TextError};
+use crate::words::nearest;
 
 /// `; did you mean X?`, or the whole choice.
 pub fn hint(word: &str, candidates: &[&str]) -> String {
@@ -40,6 +20,31 @@ pub fn hint(word: &str, candidates: &[&str]) -> String {
     match nearest(word, candidates.iter().copied()) {
         Some(near) => format!("; did you mean `{near}`? (there is {})", candidates.join(", ")),
         None => format!("; there is {}", candidates.join(", ")),
+    }
+}
+
+/// A text as `take` finds it from its top on.
+///
+/// # Errors
+/// Every problem, in the order of the file.
+pub fn read<T>(
+    file: &str,
+    text: &str,
+    take: impl FnOnce(&mut Reader<'_>, &Section<'_, '_>) -> Option<T>,
+) -> Result<T, TextError> {
+    let source = Source::new(file, text);
+    let mut reader = Reader { source: &source, problems: Vec::new() };
+    let found = match DeTable::parse(text) {
+        Ok(root) => take(&mut reader, &Section { path: "".into(), span: 0..0, table: root.get_ref() }),
+        Err(error) => {
+            reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
+            None
+        }
+    };
+    reader.problems.sort_by_key(|p| p.line);
+    match found {
+        Some(found) if reader.problems.is_empty() => Ok(found),
+        _ => Err(TextError { problems: reader.problems }),
     }
 }
 
@@ -91,17 +96,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes that a key is not one of these.
-    pub fn unknown_key(&mut self, s: &Section<'_, '_>, key: &Spanned<Cow<'_, str>>, keys: &[&str]) {
+    fn unknown_key(&mut self, s: &Section<'_, '_>, key: &Spanned<Cow<'_, str>>, keys: &[&str]) {
         let word: &str = key.get_ref();
         let what = format!("unknown key{}", hint(word, keys));
         let mut problem = self.source.problem(&key.span(), &s.key(word), what);
         problem.is_unknown_key = true;
         self.problems.push(problem);
-    }
-
-    /// Puts the problems in the order of the file, unknown keys first: what is missing is often one of them, misspelt.
-    pub fn sort(&mut self) {
-        self.problems.sort_by_key(|p| (!p.is_unknown_key, p.line));
     }
 
     /// Notes that a key is missing.
@@ -328,30 +328,5 @@ pub fn kind(value: &DeValue<'_>) -> &'static str {
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_slips_are_near_too() {
-        let keys = ["priority", "min", "max", "weight", "reserve", "over_max"];
-        for (word, near) in [
-            ("mn", Some("min")),
-            ("mx", Some("max")),
-            ("mni", Some("min")),
-            ("maxx", Some("max")),
-            ("MIN", Some("min")),
-            ("wieght", Some("weight")),
-            ("prio", Some("priority")),
-            ("minimum", Some("min")),
-            ("q", None),
-            ("", None),
-            ("colour", None),
-        ] {
-            assert_eq!(nearest(word, keys), near, "{word}");
-        }
     }
 }

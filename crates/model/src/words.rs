@@ -1,4 +1,4 @@
-//! Numbers with their words, in the one way in which every output says them.
+//! Numbers with their words, and the word that was meant, in the one way in which every output says them.
 
 /// `guest` of one, `guests` of any other number.
 pub fn plural(n: usize, what: &str) -> String {
@@ -15,6 +15,27 @@ pub fn two(x: f64) -> String {
     if x < 9.95 { format!("{x:.1}") } else { format!("{x:.0}") }
 }
 
+/// The nearest of the candidates, if any is near enough to have been meant: one slip away (two in
+/// words of five letters and more), or alike as a whole.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = word.to_lowercase();
+    let most = match word.chars().count() {
+        ..=1 => 0,
+        2..=4 => 1,
+        _ => 2,
+    };
+    let rated = candidates.into_iter().map(|c| {
+        let other = c.to_lowercase();
+        let slips = strsim::osa_distance(&word, &other);
+        // What is no slip counts as farther than any.
+        (if slips <= most { slips } else { usize::MAX }, strsim::jaro_winkler(&word, &other), c)
+    });
+    rated
+        .filter(|(slips, alike, _)| *slips <= most || *alike > 0.75)
+        .min_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)))
+        .map(|(_, _, c)| c)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -28,5 +49,25 @@ mod tests {
         assert_eq!(found(1), "1 note, 1 advice, 1 warning, 1 severe");
         assert_eq!(found(2), "2 notes, 2 advice, 2 warnings, 2 severe");
         assert_eq!([2.44, 9.94, 9.96, 33.7, 1234.0].map(two), ["2.4", "9.9", "10", "34", "1234"]);
+    }
+
+    #[test]
+    fn short_slips_are_near_too() {
+        let keys = ["priority", "min", "max", "weight", "reserve", "over_max"];
+        for (word, near) in [
+            ("mn", Some("min")),
+            ("mx", Some("max")),
+            ("mni", Some("min")),
+            ("maxx", Some("max")),
+            ("MIN", Some("min")),
+            ("wieght", Some("weight")),
+            ("prio", Some("priority")),
+            ("minimum", Some("min")),
+            ("q", None),
+            ("", None),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(word, keys), near, "{word}");
+        }
     }
 }

@@ -92,9 +92,9 @@ impl Fake {
         self
     }
 
-    /// Adds a symbolic link that nobody may read, as those of a guarded process.
+    /// Lets nobody read the file or the symbolic link there, as with those of a guarded process.
     #[must_use]
-    pub fn refused_link(self, path: impl Into<PathBuf>) -> Self {
+    pub fn refused(self, path: impl Into<PathBuf>) -> Self {
         lock(&self.state).refused.insert(path.into());
         self
     }
@@ -201,7 +201,8 @@ impl State {
     }
 
     fn snapshot(&self, paths: &[PathBuf]) -> FileSample {
-        let content = |p: &PathBuf| self.files.get(p).map(|(c, _)| c.clone()).unwrap_or_default();
+        let readable = |p: &PathBuf| self.files.get(p).filter(|_| !self.refused.contains(p));
+        let content = |p: &PathBuf| readable(p).map(|(c, _)| c.clone()).unwrap_or_default();
         FileSample { seconds: self.seconds, contents: paths.iter().map(content).collect() }
     }
 }
@@ -219,6 +220,9 @@ impl Reader for Fake {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>> {
         let state = lock(&self.state);
+        if state.refused.contains(path) {
+            return Err(self.error("read", path, io::ErrorKind::PermissionDenied));
+        }
         let found = state.files.get(path).map(|(content, _)| content.clone());
         found.ok_or_else(|| self.error("read", path, io::ErrorKind::NotFound))
     }

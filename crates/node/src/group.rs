@@ -28,7 +28,6 @@ const MOST_CHILDREN: usize = 4096;
 pub struct ControlGroup {
     dir: OwnedFd,
     identity: Identity,
-    v2: bool,
 }
 
 impl ControlGroup {
@@ -41,22 +40,15 @@ impl ControlGroup {
     }
 
     fn of(dir: OwnedFd) -> io::Result<Self> {
-        let v2 = match fstatfs(&dir)?.f_type {
-            CGROUP2 => true,
-            CGROUP => false,
-            _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no control group")),
-        };
-        Ok(Self { identity: Identity::of(&dir)?, dir, v2 })
+        if ![CGROUP, CGROUP2].contains(&fstatfs(&dir)?.f_type) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no control group"));
+        }
+        Ok(Self { identity: Identity::of(&dir)?, dir })
     }
 
     /// Which it is, among all that were since the boot: kernfs uses no number twice.
     pub fn identity(&self) -> Identity {
         self.identity
-    }
-
-    /// Whether it is of version 2.
-    pub fn is_v2(&self) -> bool {
-        self.v2
     }
 
     /// Content of one of its files.
@@ -140,8 +132,7 @@ mod tests {
     #[test]
     fn only_limits_are_written() {
         let dir = tempfile::tempdir().unwrap();
-        let group =
-            ControlGroup { dir: held::open_dir(dir.path()).unwrap(), identity: Identity { dev: 0, ino: 0 }, v2: true };
+        let group = ControlGroup { dir: held::open_dir(dir.path()).unwrap(), identity: Identity { dev: 0, ino: 0 } };
         std::fs::write(dir.path().join("cgroup.procs"), "").unwrap();
         assert_eq!(group.write("cgroup.procs", "1").unwrap_err().kind(), io::ErrorKind::InvalidInput);
         // None is made.

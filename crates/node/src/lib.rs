@@ -32,7 +32,7 @@ pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_ins
 pub use journal::recover::{Recovered, dir_mark, leftovers, private_dir, recover};
 pub use journal::trust::trusted_dir;
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
-pub use journal::{ChangeId, Journal, held, ledger, loops, warden};
+pub use journal::{ChangeId, Journal, held, loops, undo_log, warden};
 pub use local::{LOCAL, Local};
 pub use node::opened::{At, FileIdentity, Glance, Opened};
 pub use node::programs::find_program;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use vmio_node::{Exec, Journal, Local, Node};
 use vmio_rig::guests::{self, GuestSpec, LaunchCtx};
 use vmio_rig::image::Image;
+use vmio_rig::nodes::Nodes;
 
 fn main() -> Result<(), Box<dyn Error>> {
     if !std::env::args().any(|a| a == "--bench") {
@@ -41,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         run_dir: &run_dir,
         state_dir: &state,
         accel: None,
-        afar: None,
+        nodes: &Nodes::default(),
         boot_limit: Duration::from_secs(60),
         oom_score_adj: 1000,
         cgroup_procs: Vec::new(),

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use vmio_model::figure::scalar;
 use vmio_model::stats::{Pair, paired_ratio};
-use vmio_node::{Exec, Journal, Local, Node};
+use vmio_node::{Journal, Local, Node};
 use vmio_rig::nets::{self, Namespace, NetCtx};
+use vmio_rig::nodes::Nodes;
 use vmio_rig::workloads::{self, At, End, Stage};
 
 /// A workload, its figure, how much of the figure's unit is shown as one, and what a person gets by hand.
@@ -48,12 +49,11 @@ fn main() {
     let journal = Arc::new(Journal::open(&dir.path().join("journal"), "bench").unwrap());
     let node: Arc<dyn Node> = Arc::new(Local::owned(journal));
     let host = Namespace::make(&*node).unwrap();
-    let ctx = NetCtx { node: &*node, host: &host, number: 0, guest: None, first: None, actor: None, wire: None };
+    let nodes = &Nodes::default();
+    let ctx = NetCtx { node: &*node, host: &host, number: 0, guest: None, first: None, actor: None, nodes };
     let path = nets::find("loopback").unwrap().build(&ctx).unwrap();
-    let end = |end: &nets::NetEnd| {
-        let (at, enter) = (At::Address(end.address), end.enter.clone());
-        End { node: node.clone(), at, enter, exec_base: Exec::default() }
-    };
+    let end =
+        |end: &nets::NetEnd| End { enter: end.enter.clone(), ..End::here(node.clone(), At::address(end.address)) };
     let ends = BTreeMap::from([("server", end(&path.peers["host"])), ("client", end(path.native.as_ref().unwrap()))]);
     let stage = Stage { ends, seconds: 2.0, span: None, place: 0 };
     for (workload, figure, (one, unit), by_hand) in ALL {

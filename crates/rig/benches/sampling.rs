@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use vmio_look::backing::Backing;
 use vmio_node::{Local, Node, Reader};
-use vmio_rig::probes::{HERTZ, Qemu, Subject, Thing, Watch};
+use vmio_rig::guests::Hypervisor;
+use vmio_rig::probes::{HERTZ, Subject, Thing, Watch};
 
 /// CPU seconds of this process, to the nanosecond where the kernel counts them.
 fn spent() -> f64 {
@@ -31,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let tids = node.list(Path::new("/proc/self/task"))?;
     let roles = tids.iter().filter_map(|t| Some((t.parse().ok()?, "vcpu".to_owned()))).collect();
-    let qemu = Qemu { pid, roles, servers: Vec::new() };
-    let things = [Thing::Processors, Thing::Hypervisor("guest".into(), qemu), Thing::Disk(backing)];
+    let own = Hypervisor { pid, roles, ..Hypervisor::default() };
+    let things = [Thing::Processors, Thing::Hypervisor("guest".into(), own), Thing::Disk(backing)];
     let here: Arc<dyn Node> = node;
     let subjects = things.map(|thing| Subject::here(Arc::clone(&here), thing));
     let before = spent();

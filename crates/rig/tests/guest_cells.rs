@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::{Bed, cells, guest, loops_over};
-use vmio_model::result::{Sample, Watched};
+use vmio_model::figure::scalar;
+use vmio_model::result::{Mark, READ, Sample, Watched};
 use vmio_node::linux::process::{self, Status};
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
@@ -43,6 +44,40 @@ fn a_loop_device_in_the_guest_lies_over_a_file_on_its_disk() {
     assert_eq!(run.effective["loop/native"]["direct_io"], "false");
     assert_eq!(bed.journal.undo_all(), [""; 0]);
     assert_eq!((loops_over(&bed.dir()).len(), bed.files().len()), (0, 0));
+}
+
+/// What is warm in the guest's own page cache never reaches its disk, as its hypervisor counts; what is warm in the host's
+/// reaches that, and no disk of the host.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_page_cache_serves_the_guest_at_the_side_that_is_named() {
+    let bed = Bed::new();
+    let state = guest::state();
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['qemu']\n\
+                disks = { targets = ['preallocated'], states = ['warm-guest', 'warm-host'], drivers = ['virtio-blk'], \
+                caches = ['none', 'writeback'], aios = ['threads'] }\nworkloads = ['rand-read-4k-d1-buffered']\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    let [past] = planned.left_out.as_slice() else { panic!("{:?}", planned.left_out) };
+    assert!(past.why.to_string().contains("cache=none"), "{}", past.why);
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |_| {});
+    if let Some(lacks) = run.skipped.iter().find(|s| s.reason.contains("MiB of memory left")) {
+        return skip(&lacks.reason);
+    }
+    assert_eq!((run.samples.len(), run.skipped.len()), (3, 1), "{:?}", run.skipped);
+    for sample in &run.samples {
+        let (key, marks) = (sample.cell.key(), &sample.marks);
+        let counted = sample.seen.iter().find(|s| s.watched == Watched::Drive("preallocated".into()));
+        let read = counted.and_then(|s| scalar(&s.figures, READ));
+        println!("{key}: {:?} read by the guest, {:?}: {marks:?}", read, sample.device());
+        if key.starts_with("preallocated+warm-guest") {
+            assert!(read.is_some_and(|bytes| bytes <= 0.05 * f64::from(64 << 20)), "{key}: {read:?}");
+            assert!(!marks.contains(&Mark::NotWarm), "{key}: {:?}", sample.seen);
+        } else if marks.contains(&Mark::NotWarm) {
+            skip("reads of others at the host's disk are not told from the guest's");
+        } else {
+            assert!(sample.device().unwrap().read_bytes as f64 <= 0.05 * sample.work().read_bytes as f64, "{key}");
+        }
+    }
 }
 
 #[test]

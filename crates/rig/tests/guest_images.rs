@@ -12,8 +12,8 @@ use vmio_model::cell::{Aio, Attachment, Cache};
 use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State, TargetCtx};
-use vmio_rig::guests::{DiskSpec, Guest};
-use vmio_rig::probes::{Qemu, Subject, Thing, Watch};
+use vmio_rig::guests::{DiskSpec, Guest, Hypervisor};
+use vmio_rig::probes::{Subject, Thing, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage};
 use vmio_testbed::poll_until;
@@ -28,6 +28,7 @@ fn prepare(bed: &Bed, dir: &Path, name: &str, mib: u64) -> Box<dyn Prepared> {
         device: None,
         force: false,
         pace: None,
+        host: None,
     };
     targets::find(name).unwrap().prepare(&ctx).unwrap()
 }
@@ -45,6 +46,7 @@ fn work(guest: &dyn Guest, id: &str, name: &str, seconds: f64) -> workloads::Res
         memory_bytes: 256 << 20,
         exec_base: Exec::default(),
         gentle: None,
+        warm: false,
     };
     let result = workloads::find(name).unwrap().perform(&Stage::on_disk(guest.node(), ctx))?;
     Ok(result.disk_work().bandwidth() / 1e6)
@@ -176,11 +178,9 @@ fn a_served_disk_works_for_guest_after_guest_and_its_end_is_no_hang() {
     let guest = boot(&mut *target, &[]);
     for a in &asked {
         let id = a.driver.as_str();
-        let found = &guest.effective().unwrap()[id];
-        vmio_rig::disks::drivers::find(id).unwrap().readback(a, found).unwrap();
+        assert!(guest.effective().unwrap().contains_key(id), "as it was asked for");
         target.reset(State::Filled).unwrap();
-        let hypervisor = guest.hypervisor().unwrap();
-        let qemu = Qemu { servers: target.servers(a), ..Qemu::of(hypervisor, &bed.node).unwrap() };
+        let qemu = Hypervisor { servers: target.servers(a), ..guest.hypervisor().unwrap().unwrap() };
         let thing = Thing::Hypervisor("guest0".into(), qemu);
         let watch = Watch::start(vec![Subject::here(bed.shared(), thing)]).unwrap();
         let rate = work(&*guest, id, "seq-read", 0.5).unwrap();

@@ -9,7 +9,8 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{Bed, cells, loops_over};
-use vmio_model::result::{Mark, Sample, Watched};
+use vmio_model::figure::scalar;
+use vmio_model::result::{CACHED_BEFORE, Mark, Sample, Watched};
 use vmio_node::linux::block;
 use vmio_node::machine;
 use vmio_rig::engine::measure::Event;
@@ -119,6 +120,51 @@ fn read_ahead_is_set_around_its_cells_alone() {
         _ => skip("the size of requests at the disk: others were at work there in each round"),
     }
     assert_eq!(loops_over(&bed.dir()).len(), 0);
+}
+
+/// What is warm at the host is read from its page cache: nothing of it reaches the disk, and the kernel counts it as cached.
+#[test]
+#[ignore = "root"]
+fn what_is_warm_at_the_host_is_read_from_no_disk() {
+    must_be_root();
+    let bed = Bed::new();
+    let text = "baseline.like.state = 'filled'\n[[matrix]]\nsides = ['native']\n\
+        disks = { targets = ['preallocated', 'device'], states = ['filled', 'warm-host'] }\n\
+        workloads = ['dd-read', 'rand-read-4k-d1-buffered', 'seq-read']\n";
+    let planned = cells::planned(text, &bed.dir(), &bed.dir());
+    let skipped: BTreeSet<String> = planned.skipped().iter().map(|s| s.cell.key()).collect();
+    let past = ["device", "preallocated"].map(|target| format!("{target}+warm-host/native/seq-read"));
+    assert_eq!(skipped, past.into(), "{:?}", planned.skipped());
+    let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
+    assert_eq!((run.skipped.len(), run.samples.len()), (2, 2 * 10), "{:?}", run.skipped);
+
+    // A quarter of the side's 256 MiB; dd reads it once, fio again and again.
+    const WARM: f64 = (64 << 20) as f64;
+    let (mut warm, mut cold) = (BTreeSet::new(), 0);
+    for sample in run.samples.iter().filter(|s| s.cell.is_warm()) {
+        let (key, work, device) = (sample.cell.key(), sample.work(), sample.device().unwrap());
+        println!("{key}: {} MB read, {} of them from the disk: {:?}", work.read_bytes, device.read_bytes, sample.marks);
+        assert!(sample.cell.workload() != "dd-read" || work.read_bytes as f64 == WARM, "{key}: {work:?}");
+        assert!(!sample.marks.contains(&Mark::Cached), "{key}: that it is cached is what was asked for");
+        let target = Watched::PageCache(sample.cell.target().unwrap().to_owned());
+        let held = sample.seen.iter().find(|s| s.watched == target).and_then(|s| scalar(&s.figures, CACHED_BEFORE));
+        assert!(held.is_none_or(|held| held >= WARM), "{key}: {held:?}");
+        match sample.marks.contains(&Mark::NotWarm) {
+            true => cold += 1,
+            false => {
+                assert!(device.read_bytes as f64 <= 0.05 * WARM, "{key}: {device:?}");
+                warm.insert(key);
+            }
+        }
+    }
+    // What others read of the disk meanwhile counts as read by the cell.
+    if warm.len() < 4 {
+        skip(&format!("{cold} samples were not shown to be warm: others read from the disk at the same time"));
+    }
+    for sample in run.samples.iter().filter(|s| s.cell.key().ends_with("+filled/native/dd-read")) {
+        let (read, asked) = (sample.device().unwrap().read_bytes, sample.work().read_bytes);
+        assert!(asked == 512 << 20 && read as f64 >= 0.9 * asked as f64, "{}: {read}", sample.cell.key());
+    }
 }
 
 /// What the link between hosts carries is limited whoever sends, and only for the cells that ask for it.

@@ -12,6 +12,7 @@ use vmio_node::{End, Exec, Node};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
+use vmio_rig::nodes::Nodes;
 use vmio_testbed::must_be_root;
 
 const MIB: u64 = 1 << 20;
@@ -25,7 +26,7 @@ fn launch(bed: &Bed, limits: &Limits, disks: Vec<DiskSpec>) -> guests::Result<Bo
         run_dir: &run_dir,
         state_dir: &bed.dir(),
         accel: None,
-        afar: None,
+        nodes: &Nodes::default(),
         boot_limit: Duration::from_secs(20),
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: limits.procs_files(),

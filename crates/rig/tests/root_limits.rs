@@ -5,11 +5,11 @@
 use crate::common::Bed;
 use vmio_node::{Exec, Node};
 use vmio_rig::disks::places::Ground;
-use vmio_rig::disks::targets::{self, Target};
+use vmio_rig::disks::targets::{self, State, Target};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::probes;
 use vmio_rig::workloads::disk::WorkCtx;
-use vmio_rig::workloads::{self, Stage, State, Workload};
+use vmio_rig::workloads::{self, Stage, Workload};
 use vmio_testbed::must_be_root;
 
 const MIB: u64 = 1 << 20;
@@ -100,10 +100,11 @@ fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
     workloads::ALL.iter().copied().filter(|w| w.disk().is_some())
 }
 
-/// The targets that a directory holds. What is by the page cache of its file moves what it likes.
+/// The targets that a directory holds, natively. What is by the page cache of its file moves what it likes.
 fn reached() -> impl Iterator<Item = &'static dyn Target> {
     let files = Ground::Files("/".into());
-    targets::ALL.iter().copied().filter(move |t| t.fits(&files).is_ok() && t.only_read().is_none())
+    let had = move |t: &&dyn Target| t.fits(&files).is_ok() && t.only_read().is_none() && t.guests_alone().is_none();
+    targets::ALL.iter().copied().filter(had)
 }
 
 /// Workloads natively, within the group, watched by the probes: what the device moved is what was asked.
@@ -120,8 +121,8 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
         let backing = vmio_look::backing::Backing::of(&bed.node, &path).unwrap();
         for workload in workloads {
             let traits = workload.traits();
-            let (own, disk) = (workload.disk().unwrap(), traits.disk.as_ref().unwrap());
-            prepared.reset(own.needs_state()).unwrap();
+            let disk = traits.disk.as_ref().unwrap();
+            prepared.reset(disk.state()).unwrap();
             let ctx = WorkCtx {
                 path: path.clone(),
                 bytes: prepared.bytes(),
@@ -133,6 +134,7 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
                     ..Exec::default()
                 },
                 gentle: None,
+                warm: false,
             };
             let things = [probes::Thing::Disk(backing.clone()), probes::Thing::Processors];
             let subjects = things.map(|thing| probes::Subject::here(bed.shared(), thing)).to_vec();
@@ -143,7 +145,7 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
             let result = workload.perform(&Stage::on_disk(bed.shared(), ctx)).unwrap().disk_work();
             let seen = watch.stop().unwrap();
             let circumstances = probes::foreign::Circumstances {
-                first_write: prepared.allocates() && own.needs_state() == State::Fresh,
+                first_write: prepared.allocates() && disk.state() == State::Fresh,
                 host_cache: false,
             };
             let device = seen.device();

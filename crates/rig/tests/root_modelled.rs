@@ -137,6 +137,7 @@ fn requests_take_what_the_model_says_and_the_loop_device_counts_them() {
         device: None,
         force: false,
         pace: None,
+        host: None,
     };
     let mut target = targets::find("sparse").unwrap().prepare(&ctx).unwrap();
     assert_eq!(target.reset(State::Filled).unwrap(), 32 << 20);

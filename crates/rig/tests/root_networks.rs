@@ -13,6 +13,7 @@ use vmio_model::figure::scalar;
 use vmio_model::result::{Seen, WorkloadResult};
 use vmio_node::{Exec, Node, machine};
 use vmio_rig::nets::{self, Namespace, NetCtx, NetEnd, NetPath};
+use vmio_rig::nodes::Nodes;
 use vmio_rig::probes::{Subject, Thing, Watch};
 use vmio_rig::workloads::{self, At, End, Stage};
 use vmio_testbed::must_be_root;
@@ -26,13 +27,14 @@ fn interfaces() -> Vec<String> {
 
 fn built(bed: &Bed, network: &str, number: u8) -> (Namespace, NetPath) {
     let host = Namespace::make(&bed.node).unwrap();
-    let ctx = NetCtx { node: &bed.node, host: &host, number, guest: None, actor: None, first: None, wire: None };
+    let nodes = &Nodes::default();
+    let ctx = NetCtx { node: &bed.node, host: &host, number, guest: None, actor: None, first: None, nodes };
     let path = nets::find(network).unwrap().build(&ctx).unwrap();
     (host, path)
 }
 
 fn end(node: &Arc<dyn Node>, end: &NetEnd) -> End {
-    End { node: node.clone(), at: At::Address(end.address), enter: end.enter.clone(), exec_base: Exec::default() }
+    End { enter: end.enter.clone(), ..End::here(node.clone(), At::address(end.address)) }
 }
 
 /// Runs a workload over a path, with its link watched.

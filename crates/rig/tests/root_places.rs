@@ -95,7 +95,8 @@ fn helper_inner() {
     target.fits(&place.ground).unwrap();
     let pool = place.ground.pool().cloned();
     let (dir, device) = (cluster.clone(), None);
-    let ctx = TargetCtx { node: &node, journal: &journal, dir, pool, bytes: BYTES, device, force: false, pace: None };
+    let (node, journal, bytes, force, pace, host) = (&node, &journal, BYTES, false, None, None);
+    let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, host };
     let mut made = target.prepare(&ctx).unwrap();
     if act == "wait" {
         std::io::stdout().write_all(b"made\n").unwrap();
@@ -113,7 +114,7 @@ fn helper_inner() {
     assert_eq!(made.reset(State::Filled).unwrap(), 0, "it is written out once");
     assert_eq!(made.reset(State::Fresh).unwrap(), 0);
     assert!(allocated() <= 64 << 10, "{} bytes are left after the discard", allocated());
-    made.remove(&journal).unwrap();
+    made.remove(journal).unwrap();
     assert!(!image.exists());
     assert_eq!(journal.close(), Vec::<String>::new());
 }

@@ -17,6 +17,7 @@ use vmio_node::linux::net::NETFILTER;
 use vmio_node::{Exec, Journal, Local, Node, recover};
 use vmio_rig::disks::targets::{self, Pinned, TargetCtx};
 use vmio_rig::nets::{self, Namespace, NetCtx, Port};
+use vmio_rig::nodes::Nodes;
 use vmio_rig::settings::{self, Error, Undos, Where};
 use vmio_rig::workloads::{At, End};
 use vmio_testbed::{must_be_root, skip};
@@ -26,7 +27,7 @@ fn actor(target: &str) -> Actor {
 }
 
 fn read_ahead(node: Arc<dyn Node>, journal: &Journal, path: &Path, value: &str) -> settings::Result<(String, Undos)> {
-    let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
+    let end = End::here(node, At::Path(path.into()));
     let setting = settings::find("read-ahead").unwrap();
     let mut undos = Undos::default();
     let on = Where {
@@ -142,6 +143,7 @@ fn helper_victim() {
         device: None,
         force: false,
         pace: None,
+        host: None,
     };
     let target = targets::find("device").unwrap().prepare(&ctx).unwrap();
     let before = of_loop(target.native());
@@ -198,15 +200,15 @@ fn netfilter_of_a_bridge_is_set_in_its_own_namespace_alone_and_set_back() {
     let here = || NETFILTER.map(|path| std::fs::read_to_string(path).unwrap());
     let before = here();
     let host = Namespace::make(&bed.node).unwrap();
-    let ctx = NetCtx { node: &bed.node, host: &host, number: 0, guest: None, actor: None, first: None, wire: None };
+    let nodes = &Nodes::default();
+    let ctx = NetCtx { node: &bed.node, host: &host, number: 0, guest: None, actor: None, first: None, nodes };
     let path = nets::find("bridge").unwrap().build(&ctx).unwrap();
     let found = netfilter(&bed.node, &host);
     let ports = path.ports(&bed.shared(), &host, "host");
     let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: None };
     let actor = Cell::of(Side::native(), subject, "iperf3-tcp").lead;
     let native = path.native.as_ref().unwrap();
-    let at = At::Address(native.address);
-    let end = End { node: bed.shared(), at, enter: native.enter.clone(), exec_base: Exec::default() };
+    let end = End { enter: native.enter.clone(), ..End::here(bed.shared(), At::address(native.address)) };
     let apply = |ports: &[Port], value: &str, undos: &mut Undos| {
         let on = Where {
             actor: &actor,

@@ -25,6 +25,7 @@ use vmio_node::{Exec, Journal, Local, Node};
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::image::Image;
+use vmio_rig::nodes::Nodes;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
@@ -79,7 +80,7 @@ fn main() -> Result<()> {
         run_dir: &run_dir,
         state_dir: &state,
         accel: None,
-        afar: None,
+        nodes: &Nodes::default(),
         boot_limit: Duration::from_secs(120),
         oom_score_adj: 1000,
         cgroup_procs: Vec::new(),
@@ -96,7 +97,7 @@ fn main() -> Result<()> {
         };
         let spec = GuestSpec { disks: vec![disk], ..GuestSpec::of(w.name, 1, 256) };
         let guest = guests::find("qemu").ok_or("no entry qemu")?.launch(&ctx, &spec)?;
-        let pid = guest.hypervisor().map(|h| h.pid);
+        let pid = guest.hypervisor()?.map(|h| h.pid);
         println!("{} runs as pid {}", w.name, pid.map_or_else(|| "?".to_owned(), |p| p.to_string()));
         signalled.pids().extend(pid);
         running.push((w, guest));

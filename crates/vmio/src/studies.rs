@@ -48,11 +48,11 @@ pub fn names() -> Names {
     Names {
         guests: guests::ALL.iter().map(|g| g.name().to_owned()).collect(),
         targets: targets::ALL.iter().map(|t| t.name().to_owned()).collect(),
-        drivers: drivers::ALL.iter().map(|d| d.name().to_owned()).collect(),
+        drivers: drivers::ALL.iter().map(|d| d.name.to_owned()).collect(),
         networks: nets::ALL.iter().map(|n| n.name().to_owned()).collect(),
         inside: nets::inside(),
         peers: nets::peers(),
-        nics: nics::ALL.iter().map(|n| n.name().to_owned()).collect(),
+        nics: nics::ALL.iter().map(|n| n.name.to_owned()).collect(),
         settings: settings::names(),
         workloads: workloads::names(),
         workload_families: workloads::FAMILIES.to_vec(),

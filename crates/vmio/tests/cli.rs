@@ -170,6 +170,8 @@ fn doctor_names_what_networks_lack() {
     assert!(lacks("nic", "e1000").is_empty() && lacks("nic", "virtio-net").is_empty());
     assert!(lacks("nic", "virtio-net+vhost").iter().all(|l| l == "/dev/vhost-net"));
     assert!(lacks("workload", "sockperf-tcp").contains(&"sockperf".to_owned()));
+    // Whether this host counts energy is its own matter; that it is told is not.
+    assert!(lacks("probe", "powercap").iter().all(|l| l == "power meter"));
 }
 
 #[test]

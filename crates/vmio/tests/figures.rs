@@ -6,7 +6,7 @@ use crate::common;
 use crate::help::bed::unfolded;
 use crate::help::figures;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -431,12 +431,8 @@ fn the_page_cache_and_runs_on_end_are_in_every_form() {
         let on_end = |(n, rate): (&str, f64)| Reading::scalar("buffered", rate).with(RUN, n);
         sample.result.figures.extend([("1", 7e6), ("2", 84e6)].map(on_end));
         let held = [(CACHED_BEFORE, 0.0), (CACHED_AFTER, f64::from(384 << 20))];
-        sample.seen.push(Seen {
-            node: String::new(),
-            watched: Watched::PageCache("device".into()),
-            probe: "page-cache".into(),
-            figures: held.map(|(name, bytes)| Reading::scalar(name, bytes)).into(),
-        });
+        let held = held.map(|(name, bytes)| Reading::scalar(name, bytes)).into();
+        sample.seen.push(Seen::here(Watched::PageCache("device".into()), "page-cache", held));
     }
     for text in forms(&run) {
         for says in ["The host's page cache", "384 MiB", "Runs on end", "7.00 MB/s", "84.0 MB/s"] {
@@ -483,12 +479,7 @@ fn the_wire_and_how_idle_the_host_was_are_in_every_form() {
     let cpus = f64::from(run.environment.cpus);
     for sample in &mut run.samples {
         let native = sample.cell.is_native();
-        let of = |watched: Watched, probe: &str, figures: Vec<Reading>| Seen {
-            node: String::new(),
-            watched,
-            probe: probe.into(),
-            figures,
-        };
+        let of = Seen::here;
         let link = |name: &str, value: f64, way: &str| Reading::scalar(name, value).with("way", way);
         let mut tap = vec![Reading::scalar("seconds", 2.0)];
         tap.extend([
@@ -535,4 +526,36 @@ fn the_wire_and_how_idle_the_host_was_are_in_every_form() {
         assert!((cell["cpu"]["host_idle_ratio"].as_f64().unwrap() - idle).abs() < 1e-9, "{}", cell["cpu"]);
     }
     assert!(of("machine/qemu").get("wires").is_none());
+}
+
+/// What a new probe sees needs no table of its own: it is in every form, in its unit.
+#[test]
+fn what_else_was_seen_is_in_every_form() {
+    let mut run = common::run(Accel::Kvm);
+    assert!(forms(&run).iter().all(|(_, shown)| !shown.contains("What else was seen")));
+    let units = [("energy", Unit::Joules), ("power", Unit::Watts), ("misses", Unit::PacketsPerSecond)];
+    let units = BTreeMap::from(units.map(|(name, unit)| (name.to_owned(), unit)));
+    for sample in &mut run.samples {
+        let of = |figure: &str, value: f64| Reading::scalar(figure, value).with("domain", "package-0");
+        let figures = vec![of("energy", 123.0), of("power", 61.5), Reading::scalar("misses", 123_456.0)];
+        let seen = Seen::here(Watched::Other("powercap".into()), "powercap", figures);
+        sample.seen.push(Seen { units: units.clone(), ..seen });
+    }
+    for (form, shown) in forms(&run) {
+        let rows = ["powercap: energy package-0", "123 J", "61.5 W", "powercap: misses, packets/s", "123k"];
+        for says in ["What else was seen"].into_iter().chain(rows) {
+            assert!(shown.contains(says), "{form}: {says} in {shown}");
+        }
+    }
+    let shown = text(&run);
+    let table = shown.split("What else was seen").nth(1).unwrap().split("Findings").next().unwrap();
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let summary = serde_json::to_value(&Report::of(&run).summary).unwrap();
+    let seen = &summary["cells"][0]["seen"][0];
+    let energy = &seen["figures"][0];
+    assert_eq!(seen["watched"]["other"], "powercap");
+    assert_eq!(energy["name"], "energy");
+    assert_eq!(energy["labels"]["domain"], "package-0");
+    assert_eq!(energy["unit"], "joules");
+    assert_eq!(energy["mean"]["value"], 123.0);
 }

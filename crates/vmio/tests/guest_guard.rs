@@ -17,6 +17,7 @@ use vmio_node::{Exec, Journal, Local, Node, Process};
 use vmio_rig::guests::{self, Guest, GuestSpec, LaunchCtx, NicSpec};
 use vmio_rig::image::Image;
 use vmio_rig::nets::{Namespace, Plug, bring_up};
+use vmio_rig::nodes::Nodes;
 use vmio_testbed::process::Companion;
 use vmio_testbed::{poll_for, poll_until};
 
@@ -194,7 +195,7 @@ impl Host {
             run_dir: &self.dir.path().join("run"),
             state_dir: self.dir.path(),
             accel: Some(Accel::Tcg),
-            afar: None,
+            nodes: &Nodes::default(),
             boot_limit: BOOT_LIMIT,
             oom_score_adj: 1000,
             cgroup_procs: (number == 0).then(|| self.group.0.join("cgroup.procs")).into_iter().collect(),

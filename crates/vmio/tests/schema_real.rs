@@ -22,9 +22,9 @@ use vmio::report::export::{Format, export};
 use vmio::report::{self, Report};
 use vmio::store::Store;
 use vmio_model::cell::{Arch, Millis, Subject};
-use vmio_model::figure::Reading;
+use vmio_model::figure::{Reading, Unit};
 use vmio_model::modelled::{Kept, ModelledDisk};
-use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, RunState, Watched};
+use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, READ, RunState, Seen, Watched};
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -123,7 +123,8 @@ impl Printed {
 /// A run without disks whose study, actors and guests leave nothing to what is usual.
 fn said_in_full() -> vmio_model::run::Run {
     let mut run = figures::run(figures::BASELINES[1]);
-    let like = "side = \"qemu\"\ntarget = \"device\"\nnetwork = \"veth\"\npeer = \"host\"\nworkload = \"udp\"\n";
+    let like = "side = \"qemu\"\ntarget = \"device\"\nstate = \"filled\"\nnetwork = \"veth\"\npeer = \"host\"\n\
+                workload = \"udp\"\n";
     let text = run.study.to_toml().replace("[baseline.like]\n", &format!("[baseline.like]\n{like}"));
     run.study = toml::from_str(&text).unwrap();
     for lead in run.samples.iter_mut().map(|s| &mut s.cell.lead).filter(|lead| !lead.side.shape.is_plain()) {
@@ -172,20 +173,25 @@ fn stock(dir: &Path) {
         for mut seen in exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others) {
             seen.figures.push(Reading::scalar("seconds", 1.0));
             let of_container = Watched::Container("container".into());
-            sample.seen.push(vmio_model::result::Seen { watched: of_container, ..seen.clone() });
+            sample.seen.push(Seen { watched: of_container, ..seen.clone() });
             sample.seen.push(seen);
         }
         let figures =
             [(CACHED_BEFORE, 1e6), (CACHED_AFTER, 5e8)].map(|(name, bytes)| Reading::scalar(name, bytes)).into();
-        let (probe, watched) = ("page-cache".to_owned(), Watched::PageCache("device".into()));
-        sample.seen.push(vmio_model::result::Seen { node: String::new(), watched, probe, figures });
+        sample.seen.push(Seen::here(Watched::PageCache("device".into()), "page-cache", figures));
+        let counted = Seen::here(Watched::Drive("device".into()), "blockstats", vec![Reading::scalar(READ, 1e6)]);
+        sample.seen.push(Seen { node: "qemu".into(), ..counted });
         let counted = ["received", "sent"].into_iter().flat_map(|way| {
             [("bytes", 5e8), ("packets", 4e5), ("dropped", 3.0)]
                 .map(|(name, count)| Reading::scalar(name, count).with("way", way))
         });
         let figures = [Reading::scalar("seconds", 1.0)].into_iter().chain(counted).collect();
-        let (probe, watched) = ("link".to_owned(), Watched::Link("tap0".into()));
-        sample.seen.push(vmio_model::result::Seen { node: String::new(), watched, probe, figures });
+        sample.seen.push(Seen::here(Watched::Link("tap0".into()), "link", figures));
+        // What no field of a row has, on a machine of its own.
+        let figures = vec![Reading::scalar("energy", 90.0).with("domain", "package-0")];
+        let units = BTreeMap::from([("energy".to_owned(), Unit::Joules)]);
+        let there = Seen::here(Watched::Other("powercap".into()), "powercap", figures);
+        sample.seen.push(Seen { node: "far".into(), units, ..there });
     }
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());
@@ -198,7 +204,7 @@ fn stock(dir: &Path) {
         common::store_run(&store, &run);
     }
     let mut bytes = figures::run(figures::BASELINES[0]);
-    bytes.workloads[0].figures[0].unit = vmio_model::figure::Unit::BytesPerSecond;
+    bytes.workloads[0].figures[0].unit = Unit::BytesPerSecond;
     common::store_run(&store, &bytes);
     let mut published = figures::run(figures::BASELINES[0]);
     published.kind = vmio_model::kind::RunKind::Study("shafer2010-network".into());

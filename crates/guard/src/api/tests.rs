@@ -13,19 +13,11 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
 use super::*;
-use crate::keep::Keeper;
 use crate::manager::{FilesError, Start, Texts};
 use crate::planes::fake::Fake;
+use crate::testing::POLICY;
+use crate::undo_log::UndoLog;
 
-const POLICY: &str = "\
-[uplink.eth0]
-capacity = \"100Mbit\"
-[class.gold]
-min = \"40Mbit\"
-[[interface]]
-match = { name = \"tap*\" }
-class = \"gold\"
-";
 const WORD: &str = "0123456789abcdef0123456789abcdef";
 
 struct Files;
@@ -54,7 +46,7 @@ impl Served {
         let interface = Interface { index: 1, name: "tap1".into(), ..Interface::default() };
         let manager = Manager::start(Start {
             texts: Box::new(Files),
-            keeper: Keeper::memory(),
+            log: UndoLog::memory(),
             plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
             plane_name: "fake",
             allocator: Allocator::Dba(Measures::Passed),

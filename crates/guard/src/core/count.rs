@@ -1,13 +1,12 @@
 //! What is counted: of each member for whoever asks, and once a second, when what waits too long in `default` goes.
 
-use vmio_model::allocate::Member;
 use vmio_model::holding::Waits;
 use vmio_model::policy::pool::Who;
 use vmio_model::rate::BitRate;
 
 use super::{Core, CoreError, HeldStatus, MemberStatus, PoolStatus};
-use crate::desired::{DesiredPool, Seated};
-use crate::planes::{Count, Plane};
+use crate::desired::DesiredPool;
+use crate::planes::{Count, Observation, Plane, Scope, Setting};
 
 impl<P: Plane> Core<P> {
     /// As [`Core::status`]; `None` where nothing has passed, and nothing else is there, since it was called last. Called
@@ -16,14 +15,13 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// When the plane fails.
     pub fn count(&mut self) -> Result<Option<Vec<PoolStatus>>, CoreError> {
-        let plane = &mut self.plane;
+        let seen = self.look()?;
         // What a card lets pass stirs nothing here.
-        let mut still = |pool: &DesiredPool| pool.cards.is_empty() && plane.still(&pool.key);
-        if !self.stirred && self.desired.pools.iter().all(&mut still) {
+        if !self.stirred && self.desired.pools.iter().all(|pool| pool.cards.is_empty()) {
             self.defaults.clear();
             return Ok(None);
         }
-        let all = self.status()?;
+        let all = self.statuses(seen);
         self.stirred = false;
         self.freshen(&all)?;
         Ok(Some(all))
@@ -42,7 +40,7 @@ impl<P: Plane> Core<P> {
                 now.passed_bytes.checked_sub(before.passed_bytes).is_some_and(|passed| passed < before.waiting_bytes)
             };
             if before.get(&pool.key).is_some_and(stays) {
-                self.plane.purge(&pool.key, at)?;
+                self.plane.set(&pool.key, Setting::Emptied(at))?;
                 (now.waiting_bytes, self.stirred) = (0, true);
             }
             self.defaults.insert(pool.key.clone(), now);
@@ -55,23 +53,35 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// When the plane fails.
     pub fn status(&mut self) -> Result<Vec<PoolStatus>, CoreError> {
+        let seen = self.look()?;
+        Ok(self.statuses(seen))
+    }
+
+    /// All that the plane shows of each pool, in their order.
+    fn look(&mut self) -> Result<Vec<Observation>, CoreError> {
         let mut all = Vec::new();
         for pool in &self.desired.pools {
-            self.stirred |= !self.plane.still(&pool.key);
-            let counts = self.plane.counts(&pool.key)?;
-            let Some(in_force) = self.running.get(&pool.key).map(|r| r.control.in_force()) else { continue };
-            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(counts);
-            let plane = &mut self.plane;
-            let member = |(((seat, member), cap), count): (((&Seated, Member), &BitRate), Count)| MemberStatus {
+            let seen = self.plane.observe(Scope::Pool(&pool.key)).inspect_err(|_| self.stirred = true)?;
+            self.stirred |= !seen.still;
+            all.push(seen);
+        }
+        Ok(all)
+    }
+
+    fn statuses(&self, seen: Vec<Observation>) -> Vec<PoolStatus> {
+        let of = |(pool, seen): (&DesiredPool, Observation)| {
+            let in_force = self.running.get(&pool.key)?.control.in_force();
+            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(&seen.counts).enumerate();
+            let seated = seats.map(|(at, (((seat, member), cap), count))| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
                 limit_bps: Some(*cap).filter(|cap| *cap != BitRate::MAX),
-                count,
-                held: HeldStatus::of(seat, &pool.key, plane),
-            };
-            let mut members: Vec<MemberStatus> = seats.map(member).collect();
-            members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &pool.key, plane)));
+                count: *count,
+                held: HeldStatus::of(seat, seen.queues.get(at)),
+            });
+            let mut members: Vec<MemberStatus> = seated.collect();
+            members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &seen)));
             members.extend(pool.unheld.iter().map(|unheld| MemberStatus {
                 name: unheld.name.clone(),
                 class: unheld.class.clone(),
@@ -80,13 +90,16 @@ impl<P: Plane> Core<P> {
                 count: Count::default(),
                 held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
             }));
-            let arrived_bytes = plane.arrived(&pool.key)?;
-            let behind = plane.behind(&pool.key).unwrap_or_default();
-            let capacity_bps = pool.pool.capacity;
-            let (root_bps, stage) = (in_force.root, in_force.stage.map(|rate| (rate, behind)));
-            let (key, queue) = (pool.key.clone(), pool.queue);
-            all.push(PoolStatus { key, root_bps, queue, stage, arrived_bytes, capacity_bps, members });
-        }
-        Ok(all)
+            Some(PoolStatus {
+                key: pool.key.clone(),
+                root_bps: in_force.root,
+                queue: pool.queue,
+                stage: in_force.stage.map(|rate| (rate, seen.behind.unwrap_or_default())),
+                arrived_bytes: seen.arrived_bytes,
+                capacity_bps: pool.pool.capacity,
+                members,
+            })
+        };
+        self.desired.pools.iter().zip(seen).filter_map(of).collect()
     }
 }

@@ -4,7 +4,7 @@ use vmio_model::holding::{Queue, Waits};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{Carded, PoolKey, Seated};
-use crate::planes::{Behind, Count, Plane};
+use crate::planes::{Behind, Count, MemberQueue, Observation};
 
 /// What is known of a pool that is in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,8 +55,8 @@ pub struct HeldStatus {
 
 impl MemberStatus {
     /// Of one that the uplink's card limits, as far as it does.
-    pub(super) fn of_card(card: &Carded, pool: &PoolKey, plane: &mut impl Plane) -> MemberStatus {
-        let in_force = plane.carded(pool, card.function).unwrap_or(Ok(Count::default()));
+    pub(super) fn of_card(card: &Carded, seen: &Observation) -> MemberStatus {
+        let in_force = seen.cards.get(&card.function).cloned().unwrap_or(Ok(Count::default()));
         let (waits, reason) = match &in_force {
             Ok(_) => (Waits::Nic, card.reason.clone()),
             Err(why) => (Waits::None, why.to_string()),
@@ -74,22 +74,22 @@ impl MemberStatus {
 
 impl HeldStatus {
     /// As it was found, and as far as the plane has it in force.
-    pub(super) fn of(seat: &Seated, pool: &PoolKey, plane: &mut impl Plane) -> Option<HeldStatus> {
-        let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
+    pub(super) fn of(seat: &Seated, queue: Option<&MemberQueue>) -> Option<HeldStatus> {
+        let holding = seat.holding.as_ref()?;
         let as_found = HeldStatus {
             waits: holding.waits,
             send_buffer_bytes: holding.send_buffer_bytes,
             reason: holding.reason.clone(),
         };
-        let crowds = plane.crowds(pool, seat);
+        let crowds = queue.and_then(|queue| queue.crowds);
         if holding.send_buffer_bytes.is_none() {
             return Some(match crowds {
                 Some(why) => HeldStatus { reason: format!("{}; {why}", as_found.reason), ..as_found },
                 None => as_found,
             });
         }
-        Some(match plane.held(interface) {
-            Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(bytes), ..as_found },
+        Some(match queue.and_then(|queue| queue.held.as_ref()) {
+            Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(*bytes), ..as_found },
             Some(Err(why)) => {
                 let reason = crowds.map_or_else(|| why.to_string(), |crowds| format!("{crowds}: {why}"));
                 HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason }

@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 use vmio_model::allocate::dba::Measures;
+use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{Abilities, Form};
-use vmio_model::policy::{Direction, Links};
 use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::planes::fake::Fake;
+use crate::testing::{policy, tap};
 
 const M: BitRate = BitRate::new(1_000_000);
 const PERIOD: Duration = Duration::from_millis(10);
@@ -28,14 +29,6 @@ class = \"rest\"
 match = { vm = \"web1\" }
 class = \"gold\"
 ";
-
-fn policy(text: &str) -> Policy {
-    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
-}
-
-fn tap(index: u32) -> Found {
-    Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
-}
 
 fn web1() -> Found {
     Interface { index: 50, name: "vnet50".into(), vms: vec!["web1".into()], ..Interface::default() }.into()
@@ -190,7 +183,7 @@ fn what_waits_in_default_for_a_look_is_thrown_away() {
         counts[2] = Count { passed_bytes, waiting_bytes, ..Count::default() };
         core.plane().count(&tx(), counts);
         core.count().unwrap();
-        core.plane().counts(&tx()).unwrap()[2].waiting_bytes
+        core.plane().observe(Scope::Counts(&tx())).unwrap().counts[2].waiting_bytes
     };
     assert_eq!(look(0, 3000), 3000, "it has just come");
     assert_eq!(look(3000, 9000), 9000, "that is what has come since");

@@ -1,31 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::policy::Links;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::rate::BitRate;
 use vmio_testbed::poll_until;
 
 use super::*;
 use crate::planes::fake::Fake;
-
-const POLICY: &str = "\
-[uplink.eth0]
-capacity = \"100Mbit\"
-[class.gold]
-min = \"40Mbit\"
-[[interface]]
-match = { name = \"tap*\" }
-class = \"gold\"
-";
-
-fn policy(text: &str) -> Policy {
-    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
-}
-
-fn tap(index: u32) -> Found {
-    Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
-}
+use crate::testing::{POLICY, policy, tap};
 
 /// Something is left to its loop.
 const HARD: &str = "min = \"40Mbit\"\nreserve = \"hard\"";

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::holding::{Waits, Way};
-use vmio_model::policy::Links;
 use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::core::{Core, CoreError};
 use crate::planes::fake::Fake;
 use crate::planes::{Behind, Count};
+use crate::testing::policy;
 
 const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
 const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
@@ -31,10 +31,6 @@ rx_class = \"gold\"
 match = { vm = \"web\" }
 class = \"gold\"
 ";
-
-fn policy(text: &str) -> Policy {
-    Policy::read(&[("guard.toml", text)], &Links::default()).unwrap().policy
-}
 
 fn found(index: u32, name: &str, model: &str, backend: &str, way: Way) -> Found {
     let from = Provenance::Transcript { name: "test".into() };

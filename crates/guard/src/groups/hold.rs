@@ -6,36 +6,81 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::groups::GroupKey;
 use vmio_node::held::Identity;
-use vmio_node::ledger::EntryId;
 
 use super::GuestSeen;
 use super::dial::Dial;
 use super::host::{Group, Host};
 use super::place::Spot;
+use crate::undo_log::{Entry, HOST};
 
-/// What the ledger has of a limit.
+/// What the ledger has of a limit that is ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
-    guest: String,
-    dir: PathBuf,
+pub struct Limit {
+    pub guest: String,
+    pub dir: PathBuf,
     group: Identity,
     v2: bool,
     key: GroupKey,
     /// What was there before the first one of ours.
-    before: String,
+    pub before: String,
     /// What is to be there.
-    value: String,
+    pub value: String,
 }
 
-impl Entry {
+impl Entry for Limit {
+    const PART: &'static str = "groups";
+    type Subject = Slot;
+
+    fn subject(&self) -> Slot {
+        Slot::of(self.group, self.key)
+    }
+
+    fn namespace(&self) -> u64 {
+        HOST
+    }
+}
+
+impl Limit {
     pub fn new(guest: &GuestSeen, spot: &Spot, key: GroupKey, before: String, value: String) -> Self {
         let Spot { dir, v2, group } = spot.clone();
         Self { guest: guest.name.clone(), dir, group, v2, key, before, value }
     }
 
-    pub fn slot(&self) -> Slot {
-        Slot::of(self.group, self.key)
+    /// Puts back what was there before, where one of these values is there, which are ours.
+    pub fn put_back<'a, H: Host>(&self, host: &H, mut ours: impl Iterator<Item = &'a str>) -> Back {
+        let dial = Dial { key: self.key, v2: self.v2 };
+        let fails = |e: io::Error| match e.kind() {
+            // The group is gone, or its controller was switched off, and with it every value.
+            io::ErrorKind::NotFound => Back::Nothing,
+            _ if e.raw_os_error() == Some(libc::ENODEV) => Back::Nothing,
+            _ => Back::Left(format!("{}: {e}", self.dir.join(dial.file()).display())),
+        };
+        let group = match again(host, &self.dir, self.group) {
+            Ok(Some(group)) => group,
+            Ok(None) => return Back::Nothing,
+            Err(e) => return fails(e),
+        };
+        let now = match dial.read(&group) {
+            Ok(now) => now,
+            Err(e) => return fails(e),
+        };
+        if now == self.before {
+            return Back::Nothing;
+        }
+        if !ours.any(|value| value == now) {
+            return Back::Others(now);
+        }
+        match dial.kills(&group, &self.before) {
+            Ok(Some(why)) => return Back::Left(format!("{} was there before, but {why}", self.before)),
+            Ok(None) => {}
+            Err(e) => return fails(e),
+        }
+        match dial.write(&group, &self.before).and_then(|()| dial.read(&group)) {
+            Ok(found) if found == self.before => Back::Restored,
+            Ok(found) => Back::Left(format!("the kernel has {found} where {} was written", self.before)),
+            Err(e) => fails(e),
+        }
     }
 }
 
@@ -55,21 +100,6 @@ impl Slot {
     pub fn key(self) -> GroupKey {
         self.key
     }
-
-    fn group(self) -> Identity {
-        Identity { dev: self.dev, ino: self.ino }
-    }
-}
-
-/// A limit that is ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Holding {
-    pub guest: String,
-    pub dir: PathBuf,
-    v2: bool,
-    pub before: String,
-    /// Entries with their values, the last is in force; several only where one was killed on the way from one to the next.
-    values: Vec<(EntryId, String)>,
 }
 
 /// What became of putting back.
@@ -83,70 +113,6 @@ pub enum Back {
     Others(String),
     /// It cannot be now, and why.
     Left(String),
-}
-
-impl Holding {
-    pub fn new(id: EntryId, entry: &Entry) -> Self {
-        let Entry { guest, dir, v2, before, value, .. } = entry.clone();
-        Self { guest, dir, v2, before, values: vec![(id, value)] }
-    }
-
-    /// Another value in the place of those before.
-    pub fn add(&mut self, id: EntryId, entry: &Entry) {
-        self.before.clone_from(&entry.before);
-        self.values.push((id, entry.value.clone()));
-    }
-
-    /// What is to be there.
-    pub fn value(&self) -> &str {
-        self.values.last().map_or("", |(_, value)| value)
-    }
-
-    /// All entries but the last, which are forgotten.
-    pub fn replaced(&mut self) -> Vec<EntryId> {
-        let last = self.values.len().saturating_sub(1);
-        self.values.drain(..last).map(|(id, _)| id).collect()
-    }
-
-    pub fn entries(self) -> impl Iterator<Item = EntryId> {
-        self.values.into_iter().map(|(id, _)| id)
-    }
-
-    /// Puts back what was there before.
-    pub fn put_back<H: Host>(&self, host: &H, slot: Slot) -> Back {
-        let dial = Dial { key: slot.key, v2: self.v2 };
-        let fails = |e: io::Error| match e.kind() {
-            // The group is gone, or its controller was switched off, and with it every value.
-            io::ErrorKind::NotFound => Back::Nothing,
-            _ if e.raw_os_error() == Some(libc::ENODEV) => Back::Nothing,
-            _ => Back::Left(format!("{}: {e}", self.dir.join(dial.file()).display())),
-        };
-        let group = match again(host, &self.dir, slot.group()) {
-            Ok(Some(group)) => group,
-            Ok(None) => return Back::Nothing,
-            Err(e) => return fails(e),
-        };
-        let now = match dial.read(&group) {
-            Ok(now) => now,
-            Err(e) => return fails(e),
-        };
-        if now == self.before {
-            return Back::Nothing;
-        }
-        if !self.values.iter().any(|(_, value)| *value == now) {
-            return Back::Others(now);
-        }
-        match dial.kills(&group, &self.before) {
-            Ok(Some(why)) => return Back::Left(format!("{} was there before, but {why}", self.before)),
-            Ok(None) => {}
-            Err(e) => return fails(e),
-        }
-        match dial.write(&group, &self.before).and_then(|()| dial.read(&group)) {
-            Ok(found) if found == self.before => Back::Restored,
-            Ok(found) => Back::Left(format!("the kernel has {found} where {} was written", self.before)),
-            Err(e) => fails(e),
-        }
-    }
 }
 
 /// The very group, under its old name or, where its owner has renamed it (version 1, within its parent), under a new one.

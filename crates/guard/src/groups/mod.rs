@@ -2,7 +2,7 @@
 //! ([`vmio_model::policy::groups`] says how much, pure). `dial` has the kernel's terms, `place` which group is a guest's.
 //!
 //! A limit is written only where the group is the guest's alone, only where something else is there than is to be, and only
-//! after what was there stands in the guard's ledger ([`crate::keep`]); it is read back. What the policy no longer says, or a
+//! after what was there stands in the guard's ledger ([`crate::undo_log`]); it is read back. What the policy no longer says, or a
 //! guest leaves, is put back; so is all by [`Groups::undo`], also by another process that opens the ledger after a crash. What
 //! somebody else has set since is left alone then, and told. While a limit is in force, what somebody else sets over it is put
 //! right at the next look and counted, as with queues.
@@ -25,10 +25,10 @@ use vmio_model::policy::assign::Interface;
 use vmio_model::policy::groups::{GroupKey, Limits, owed};
 use vmio_node::linux::cgroup::Hierarchies;
 
-use crate::keep::{Keep, KeepError, Keeper};
+use crate::undo_log::{Entries, HOST, UndoLog, UndoLogError};
 
 use dial::Dial;
-use hold::{Back, Entry, Holding, Slot};
+use hold::{Back, Limit, Slot};
 pub use host::{Group, Here, Host};
 use place::Spot;
 pub use why_not::{InUse, WhyNot};
@@ -56,7 +56,7 @@ pub struct GuestSeen {
 pub enum GroupsError {
     /// The ledger.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    UndoLog(#[from] UndoLogError),
     /// The table of mounts.
     #[error("cannot see where control groups are mounted: {0}")]
     Mounts(vmio_node::Error),
@@ -123,8 +123,7 @@ pub struct GuestStatus {
 pub struct Groups<H: Host = Here> {
     host: H,
     hierarchies: Hierarchies,
-    keep: Keep,
-    holdings: BTreeMap<Slot, Holding>,
+    entries: Entries<Limit>,
     placed: BTreeMap<String, Placed>,
     looks: u64,
     status: Vec<GuestStatus>,
@@ -159,10 +158,10 @@ impl Groups<Here> {
     ///
     /// # Errors
     /// When the ledger's entries make no sense, or the mounts cannot be read.
-    pub fn open(keeper: &Keeper) -> Result<Self, GroupsError> {
+    pub fn open(log: &UndoLog) -> Result<Self, GroupsError> {
         let host = Here::new();
         let hierarchies = Hierarchies::of(host.reader()).map_err(GroupsError::Mounts)?;
-        Self::over(host, hierarchies, keeper)
+        Self::over(host, hierarchies, log)
     }
 }
 
@@ -171,13 +170,9 @@ impl<H: Host> Groups<H> {
     ///
     /// # Errors
     /// When the ledger's entries make no sense.
-    pub fn over(host: H, hierarchies: Hierarchies, keeper: &Keeper) -> Result<Self, GroupsError> {
-        let keep = keeper.part("groups");
-        let mut holdings: BTreeMap<Slot, Holding> = BTreeMap::new();
-        for (id, entry) in keep.live::<Entry>()? {
-            holdings.entry(entry.slot()).and_modify(|h| h.add(id, &entry)).or_insert_with(|| Holding::new(id, &entry));
-        }
-        Ok(Self { host, hierarchies, keep, holdings, placed: BTreeMap::new(), looks: 0, status: Vec::new() })
+    pub fn over(host: H, hierarchies: Hierarchies, log: &UndoLog) -> Result<Self, GroupsError> {
+        let entries = Entries::read(log, HOST)?;
+        Ok(Self { host, hierarchies, entries, placed: BTreeMap::new(), looks: 0, status: Vec::new() })
     }
 
     /// Has in force what the policy says for these guests, and puts back what it no longer does. Doing it twice changes
@@ -204,8 +199,7 @@ impl<H: Host> Groups<H> {
         // First what is to go: a group that had a limit may be in the way of another.
         let slot = |(spot, wanted): &(Sought, Wanted<'_>)| Some(Slot::of(spot.as_ref().ok()?.group, wanted.key));
         let stay: BTreeSet<Slot> = wanted.iter().filter_map(slot).collect();
-        let gone: Vec<Slot> = self.holdings.keys().filter(|slot| !stay.contains(slot)).copied().collect();
-        for slot in gone {
+        for slot in self.entries.subjects().into_iter().filter(|slot| !stay.contains(slot)) {
             self.put_back(slot, &mut changes);
         }
         let mut taken: BTreeMap<Slot, &str> = BTreeMap::new();
@@ -237,13 +231,13 @@ impl<H: Host> Groups<H> {
 
     /// Limits of the ledger that are not put back yet.
     pub fn held(&self) -> usize {
-        self.holdings.len()
+        self.entries.subjects().len()
     }
 
     /// Puts back all that was there before. What could not be stays in the ledger and is told in the notes.
     pub fn undo(&mut self) -> Changes {
         let mut changes = Changes::default();
-        for slot in self.holdings.keys().copied().collect::<Vec<_>>() {
+        for slot in self.entries.subjects() {
             self.put_back(slot, &mut changes);
         }
         self.status.clear();
@@ -306,11 +300,10 @@ impl<H: Host> Groups<H> {
             _ => WhyNot::Io { path: file.clone(), done: "read", source },
         })?;
         let value = dial.wanted(wanted.value, &now, self.host.page_bytes())?;
-        if let Some(holding) = self.holdings.get_mut(&slot) {
-            // Its owner may have renamed it (version 1), or the guest.
-            (holding.dir, holding.guest) = (spot.dir.clone(), wanted.guest.name.clone());
-        }
-        let before = self.holdings.get(&slot).map_or(now.clone(), |holding| dial.carried(&holding.before, &now));
+        // Its owner may have renamed it (version 1), or the guest.
+        self.entries.amend(slot, |limit| (limit.dir, limit.guest) = (spot.dir.clone(), wanted.guest.name.clone()));
+        let last = self.entries.last(slot);
+        let before = last.as_ref().map_or(now.clone(), |limit| dial.carried(&limit.before, &now));
         if now == value {
             return Ok(State::InForce { file, value, before });
         }
@@ -322,12 +315,11 @@ impl<H: Host> Groups<H> {
         if let Some(in_use) = dial.kills(group, &value).map_err(WhyNot::UnknownUse)? {
             return Err(WhyNot::InUse(in_use));
         }
-        let again =
-            self.holdings.get(&slot).is_some_and(|holding| holding.value() == value && holding.before == before);
-        let entry = Entry::new(wanted.guest, spot, wanted.key, before.clone(), value.clone());
+        let again = last.is_some_and(|limit| limit.value == value && limit.before == before);
+        let limit = Limit::new(wanted.guest, spot, wanted.key, before.clone(), value.clone());
         let recorded = match again {
             true => None,
-            false => Some(self.keep.record(&entry).map_err(WhyNot::Unwritten)?),
+            false => Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?),
         };
         let refused = |source| WhyNot::Refused { key: dial.key, file: dial.file(), value: value.clone(), source };
         let unread = |source| WhyNot::Io { path: file.clone(), done: "read back", source };
@@ -335,22 +327,14 @@ impl<H: Host> Groups<H> {
         let found = match (found, recorded) {
             (Err(why), Some(id)) if dial.read(group).is_ok_and(|still| still == now) => {
                 // Nothing was changed. An entry that stays by a full disk speaks of nothing either.
-                let _ = self.keep.strike(id);
+                let _ = self.entries.strike_where(slot, |other, _| other == id);
                 return Err(why);
             }
             (found, _) => found,
         };
         if let Some(id) = recorded {
-            match self.holdings.get_mut(&slot) {
-                None => drop(self.holdings.insert(slot, Holding::new(id, &entry))),
-                Some(holding) => {
-                    holding.add(id, &entry);
-                    for old in holding.replaced() {
-                        // It stays at worst, and says what this one says.
-                        let _ = self.keep.strike(old);
-                    }
-                }
-            }
+            // Those before stay at worst, and say what this one says.
+            let _ = self.entries.strike_where(slot, |other, _| other != id);
         }
         match found? {
             found if found != value => Err(WhyNot::Differs { file, value, found }),
@@ -367,9 +351,10 @@ impl<H: Host> Groups<H> {
 
     /// Puts back what was there before a limit.
     fn put_back(&mut self, slot: Slot, changes: &mut Changes) {
-        let Some(holding) = self.holdings.get(&slot) else { return };
-        let what = format!("{} of {}", slot.key().word(), holding.guest);
-        match holding.put_back(&self.host, slot) {
+        let entries = self.entries.all(slot);
+        let Some((_, last)) = entries.last() else { return };
+        let what = format!("{} of {}", slot.key().word(), last.guest);
+        match last.put_back(&self.host, entries.iter().map(|(_, limit)| limit.value.as_str())) {
             Back::Left(why) => return changes.notes.push(format!("{what} is not put back: {why}")),
             Back::Others(now) => {
                 changes.notes.push(format!("{what} is left at {now}, which somebody else has set since"));
@@ -377,11 +362,8 @@ impl<H: Host> Groups<H> {
             Back::Restored => changes.put_back += 1,
             Back::Nothing => {}
         }
-        let Some(holding) = self.holdings.remove(&slot) else { return };
-        for id in holding.entries() {
-            if let Err(e) = self.keep.strike(id) {
-                changes.notes.push(format!("{what} is put back, but stays in the ledger: {e}"));
-            }
+        if let Err(e) = self.entries.strike(slot) {
+            changes.notes.push(format!("{what} is put back, but stays in the ledger: {e}"));
         }
     }
 }

@@ -41,8 +41,8 @@ fn machine(v2: bool) -> Machine {
     machine
 }
 
-fn groups(machine: &Machine, keeper: &Keeper) -> Groups<Machine> {
-    Groups::over(machine.clone(), machine.hierarchies(), keeper).unwrap()
+fn groups(machine: &Machine, log: &UndoLog) -> Groups<Machine> {
+    Groups::over(machine.clone(), machine.hierarchies(), log).unwrap()
 }
 
 /// What is not in force of the first guest, and why.
@@ -58,9 +58,9 @@ fn changes(set: usize, put_right: usize, put_back: usize) -> Changes {
 #[test]
 fn limits_are_set_once_put_right_and_put_back() {
     for v2 in [false, true] {
-        let (machine, keeper) = (machine(v2), Keeper::memory());
+        let (machine, log) = (machine(v2), UndoLog::memory());
         let (before, guests) = (machine.all(), [guest("a", 100)]);
-        let mut groups = groups(&machine, &keeper);
+        let mut groups = groups(&machine, &log);
         let gold = policy(GOLD, "");
         assert_eq!(groups.reconcile(&gold, &guests), changes(3, 0, 0), "{:?}", groups.status());
         let [weight, quota, memory] = match v2 {
@@ -91,9 +91,9 @@ fn limits_are_set_once_put_right_and_put_back() {
 
 #[test]
 fn a_guest_that_leaves_or_starts_anew_in_another_group() {
-    let (machine, keeper) = (machine(true), Keeper::memory());
+    let (machine, log) = (machine(true), UndoLog::memory());
     let before = machine.all();
-    let mut groups = groups(&machine, &keeper);
+    let mut groups = groups(&machine, &log);
     let both = policy(GOLD, "cpu_weight = 10\n");
     assert_eq!(groups.reconcile(&both, &[guest("a", 100), guest("b", 200)]).set, 4);
     assert_eq!(groups.reconcile(&both, &[guest("b", 200)]), changes(0, 0, 3));
@@ -121,23 +121,23 @@ fn a_guest_that_leaves_or_starts_anew_in_another_group() {
 #[test]
 fn another_process_undoes_it_after_a_crash() {
     for v2 in [false, true] {
-        let (machine, keeper) = (machine(v2), Keeper::memory());
+        let (machine, log) = (machine(v2), UndoLog::memory());
         let before = machine.all();
-        let mut first = groups(&machine, &keeper);
+        let mut first = groups(&machine, &log);
         first.reconcile(&policy(GOLD, ""), &[guest("a", 100)]);
         drop(first);
         machine.rename("a", "renamed");
-        let mut second = groups(&machine, &keeper);
+        let mut second = groups(&machine, &log);
         assert_eq!((second.held(), second.undo()), (3, changes(0, 0, 3)));
         machine.rename("renamed", "a");
-        assert_eq!((machine.all(), groups(&machine, &keeper).held()), (before, 0));
+        assert_eq!((machine.all(), groups(&machine, &log).held()), (before, 0));
     }
 }
 
 #[test]
 fn what_others_have_set_since_is_left_alone_and_told() {
-    let (machine, keeper) = (machine(true), Keeper::memory());
-    let mut first = groups(&machine, &keeper);
+    let (machine, log) = (machine(true), UndoLog::memory());
+    let mut first = groups(&machine, &log);
     first.reconcile(&policy(GOLD, ""), &[guest("a", 100)]);
     machine.put("a", "cpu.weight", "250");
     let undone = first.undo();
@@ -149,10 +149,10 @@ fn what_others_have_set_since_is_left_alone_and_told() {
 /// A daemon that takes over finds all in force and writes nothing.
 #[test]
 fn what_is_in_force_is_taken_over() {
-    let (machine, keeper) = (machine(false), Keeper::memory());
+    let (machine, log) = (machine(false), UndoLog::memory());
     let (before, gold) = (machine.all(), policy(GOLD, ""));
-    groups(&machine, &keeper).reconcile(&gold, &[guest("a", 100)]);
-    let mut second = groups(&machine, &keeper);
+    groups(&machine, &log).reconcile(&gold, &[guest("a", 100)]);
+    let mut second = groups(&machine, &log);
     assert_eq!((second.reconcile(&gold, &[guest("a", 100)]), machine.writes()), (changes(0, 0, 0), 3));
     assert_eq!(second.reconcile(&policy("", ""), &[]), changes(0, 0, 3));
     assert_eq!(machine.all(), before);
@@ -161,10 +161,10 @@ fn what_is_in_force_is_taken_over() {
 #[test]
 fn nobody_is_killed() {
     for v2 in [false, true] {
-        let (machine, keeper) = (machine(v2), Keeper::memory());
+        let (machine, log) = (machine(v2), UndoLog::memory());
         let limit = if v2 { "memory.max" } else { "memory.limit_in_bytes" };
         let small = policy("memory_max = \"256MiB\"\n", "");
-        let mut groups = groups(&machine, &keeper);
+        let mut groups = groups(&machine, &log);
         machine.used("a", 300 * MIB);
         assert_eq!(groups.reconcile(&small, &[guest("a", 100)]), changes(0, 0, 0));
         assert!(refusals(&groups)[0].contains("300 MiB are in use"), "{:?}", groups.status());
@@ -189,9 +189,9 @@ fn nobody_is_killed() {
 
 #[test]
 fn a_group_that_is_not_the_guests_alone_is_left_alone() {
-    let (machine, keeper) = (machine(true), Keeper::memory());
+    let (machine, log) = (machine(true), UndoLog::memory());
     let (before, gold) = (machine.all(), policy(GOLD, "cpu_weight = 7\n"));
-    let mut groups = groups(&machine, &keeper);
+    let mut groups = groups(&machine, &log);
     let told = |groups: &mut Groups<Machine>, guests: &[GuestSeen], part: &str| {
         let put = groups.reconcile(&gold, guests);
         assert_eq!((put.set, groups.held()), (0, 0));
@@ -233,10 +233,10 @@ fn a_group_that_is_not_the_guests_alone_is_left_alone() {
 
 #[test]
 fn controllers_that_are_missing_and_writes_that_fail_are_told() {
-    let (machine, keeper) = (machine(true), Keeper::memory());
+    let (machine, log) = (machine(true), UndoLog::memory());
     machine.take("a", "cpu.weight");
     machine.put("a", "cpu.max", "max 500");
-    let mut groups = groups(&machine, &keeper);
+    let mut groups = groups(&machine, &log);
     assert_eq!(groups.reconcile(&policy(GOLD, ""), &[guest("a", 100)]).set, 1);
     let why = refusals(&groups);
     assert!(why[0].contains("the controller `cpu` is not switched on") && why[1].contains("too short"), "{why:?}");
@@ -254,7 +254,7 @@ fn controllers_that_are_missing_and_writes_that_fail_are_told() {
 #[test]
 fn the_group_is_that_which_has_all_threads() {
     for v2 in [false, true] {
-        let (machine, keeper) = (Machine::new(v2), Keeper::memory());
+        let (machine, log) = (Machine::new(v2), UndoLog::memory());
         let scope = "machine.slice/machine-qemu.scope";
         machine.group("machine.slice", &[]);
         for (name, pids) in [("", &[][..]), ("/libvirt", &[500]), ("/libvirt/emulator", &[]), ("/libvirt/vcpu0", &[])] {
@@ -262,7 +262,7 @@ fn the_group_is_that_which_has_all_threads() {
         }
         machine.process(500, 1, &format!("{scope}/libvirt/emulator"));
         machine.thread(500, 501, &format!("{scope}/libvirt/vcpu0"));
-        let mut groups = groups(&machine, &keeper);
+        let mut groups = groups(&machine, &log);
         assert_eq!(groups.reconcile(&policy(GOLD, ""), &[guest("a", 500)]).set, 3, "{:?}", groups.status());
         let file = if v2 { format!("/cg/{scope}/cpu.max") } else { format!("/cg/cpu/{scope}/cpu.cfs_quota_us") };
         assert!(machine.file(&file).starts_with("150000"), "{:?}", machine.all());
@@ -272,8 +272,8 @@ fn the_group_is_that_which_has_all_threads() {
 #[test]
 fn another_period_is_kept() {
     for v2 in [false, true] {
-        let (machine, keeper) = (machine(v2), Keeper::memory());
-        let mut groups = groups(&machine, &keeper);
+        let (machine, log) = (machine(v2), UndoLog::memory());
+        let mut groups = groups(&machine, &log);
         let gold = policy("cpu_max = \"150%\"\n", "");
         groups.reconcile(&gold, &[guest("a", 100)]);
         match v2 {
@@ -317,7 +317,7 @@ fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
 
 /// Plays events, each with three looks, the last of which changes nothing; then all is undone with little memory in use.
 fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCaseError> {
-    let keeper = Keeper::memory();
+    let log = UndoLog::memory();
     let policies = [
         policy(GOLD, "cpu_weight = 10\nmemory_max = \"300MiB\"\n"),
         policy("memory_max = \"200MiB\"\n", GOLD),
@@ -326,13 +326,13 @@ fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCas
     ];
     let before = machine.all();
     let (mut at, mut there) = (0, (true, true));
-    let mut now = groups(machine, &keeper);
+    let mut now = groups(machine, &log);
     let name = |a: bool| if a { "a" } else { "b" };
     for event in events {
         match event {
             Event::Policy(other) => at = *other,
             Event::Guests(a, b) => there = (*a, *b),
-            Event::Crash => now = groups(machine, &keeper),
+            Event::Crash => now = groups(machine, &log),
             Event::Used(a, bytes) => machine.used(name(*a), *bytes),
             Event::Other(a, which, n) => {
                 let files = ["cpu.weight", "cpu.shares", "cpu.cfs_quota_us"];
@@ -357,14 +357,14 @@ fn play(machine: &Machine, events: &[Event], others: bool) -> Result<(), TestCas
     for name in ["a", "b"] {
         machine.used(name, MIB);
     }
-    let mut last = groups(machine, &keeper);
+    let mut last = groups(machine, &log);
     let undone = last.undo();
     prop_assert_eq!(last.held(), 0);
     if !others {
         prop_assert_eq!(&undone.notes, &Vec::<String>::new());
         prop_assert_eq!(machine.all(), before);
     }
-    prop_assert_eq!(groups(machine, &keeper).held(), 0);
+    prop_assert_eq!(groups(machine, &log).held(), 0);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use vmio_model::policy::groups::GroupKey;
 use vmio_model::policy::units::show_bytes;
 
-use crate::keep::KeepError;
+use crate::undo_log::UndoLogError;
 
 /// Why a limit is not in force; another look tries again.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub enum WhyNot {
     InUse(InUse),
 
     #[error("not set, since it could not be undone: {0}")]
-    Unwritten(#[source] KeepError),
+    Unwritten(#[source] UndoLogError),
     #[error("the kernel refuses {value} in {file}: {source}{}", help(*key, source))]
     Refused { key: GroupKey, file: &'static str, value: String, source: io::Error },
     #[error("the kernel has {found} in {file} where {value} was written")]

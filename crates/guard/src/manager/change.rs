@@ -4,9 +4,10 @@
 use std::time::{Duration, Instant};
 
 use super::read::{Read, read, read_now};
+use super::set::SetOver;
 use super::unconfirmed::Waiting;
 use super::{Change, Manager, ManagerError, Senseless, set};
-use crate::keep::KeepError;
+use crate::undo_log::UndoLogError;
 
 impl Manager {
     /// Reads the files anew and puts them in force. With `confirm` what was in force before comes back unless
@@ -43,7 +44,7 @@ impl Manager {
         }
         if let Err(error) = self.daemon()?.reload(next.loaded.policy.clone())? {
             if self.waiting.is_none() && until.is_some() {
-                self.unconfirmed.clear()?;
+                self.unconfirmed.strike(())?;
             }
             return Err(error.into());
         }
@@ -54,7 +55,7 @@ impl Manager {
         let sure = self.waiting.take().map_or(before, |waiting| waiting.before);
         self.waiting = until.map(|until| Waiting { until, before: sure });
         if self.waiting.is_none() {
-            self.unconfirmed.clear()?;
+            self.unconfirmed.strike(())?;
         }
         Ok(())
     }
@@ -68,7 +69,7 @@ impl Manager {
             return Err(Senseless::NothingToConfirm.into());
         }
         self.write_down(&self.read.over)?;
-        self.unconfirmed.clear()?;
+        self.unconfirmed.strike(())?;
         self.waiting = None;
         Ok(())
     }
@@ -90,7 +91,7 @@ impl Manager {
         }
         self.revision += 1;
         self.group();
-        if known { Ok(()) } else { Ok(self.unconfirmed.clear()?) }
+        if known { Ok(()) } else { Ok(self.unconfirmed.strike(())?) }
     }
 
     /// Takes the change back whose time is over; whether there was one.
@@ -140,15 +141,9 @@ impl Manager {
     }
 
     /// Writes down what is set over the files.
-    fn write_down(&self, over: &str) -> Result<(), KeepError> {
-        let before = self.keep.live::<String>()?;
-        if before.last().map_or("", |(_, over)| over.as_str()) != over {
-            self.keep.record(&over)?;
-            for (id, _) in before {
-                self.keep.strike(id)?;
-            }
-        }
-        Ok(())
+    fn write_down(&self, over: &str) -> Result<(), UndoLogError> {
+        let before = self.over.last(()).map(|SetOver(over)| over).unwrap_or_default();
+        if before == over { Ok(()) } else { self.over.replace(SetOver(over.to_owned())) }
     }
 
     /// Puts the same policy in force anew where a link's speed has changed, whose capacity no file says; whether it had.

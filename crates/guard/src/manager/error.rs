@@ -6,8 +6,8 @@ use vmio_model::problem::Problem;
 use super::Key;
 use crate::core::CoreError;
 use crate::daemon::{Gone, StartError};
-use crate::keep::KeepError;
 use crate::planes::linux;
+use crate::undo_log::UndoLogError;
 
 /// Why something was not done. What was in force is in force, unless the error says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +29,10 @@ pub enum ManagerError {
     Start(#[from] StartError),
     /// The ledger.
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    UndoLog(#[from] UndoLogError),
     /// What is needed to take a change back cannot be written down.
     #[error("{0}\n  without that nothing is changed")]
-    Unwritten(KeepError),
+    Unwritten(UndoLogError),
     /// Interfaces cannot be looked at.
     #[error(transparent)]
     Look(#[from] linux::Error),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use vmio_model::policy::groups::GroupKey;
 
 use super::Senseless;
+use crate::undo_log::{Entry, HOST};
 
 /// Keys of a class that may be set over the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,6 +63,22 @@ pub enum Change {
         /// Which; all without.
         class: Option<String>,
     },
+}
+
+/// What was set over the files, as it is written down.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct SetOver(pub(super) String);
+
+impl Entry for SetOver {
+    const PART: &'static str = "set";
+    type Subject = ();
+
+    fn subject(&self) {}
+
+    fn namespace(&self) -> u64 {
+        HOST
+    }
 }
 
 #[derive(Default, Serialize, Deserialize)]

@@ -1,27 +1,16 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use vmio_model::policy::Links;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::planes::fake::Fake;
+use crate::testing::{POLICY, tap};
 
 const M: BitRate = BitRate::new(1_000_000);
-
-const POLICY: &str = "\
-[uplink.eth0]
-capacity = \"100Mbit\"
-[class.gold]
-min = \"40Mbit\"
-[[interface]]
-match = { name = \"tap*\" }
-class = \"gold\"
-";
 
 /// A file, and the speed of eth0 in Mbit/s.
 #[derive(Clone)]
@@ -42,15 +31,10 @@ impl Texts for Files {
     }
 }
 
-fn tap(index: u32) -> Found {
-    let interface = Interface { index, name: format!("tap{index}"), ..Interface::default() };
-    Found { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
-}
-
-fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
+fn start_with(files: &Files, log: &UndoLog) -> Result<Manager, ManagerError> {
     Manager::start(Start {
         texts: Box::new(files.clone()),
-        keeper: keeper.clone(),
+        log: log.clone(),
         plane: Box::new(|| Ok(Box::new(Fake::new(Abilities::HTB)))),
         plane_name: "fake",
         allocator: Allocator::Exact,
@@ -59,10 +43,10 @@ fn start_with(files: &Files, keeper: &Keeper) -> Result<Manager, ManagerError> {
     })
 }
 
-fn started() -> (Files, Keeper, Manager) {
-    let (files, keeper) = (Files(Arc::new(Mutex::new(POLICY.into())), Arc::default()), Keeper::memory());
-    let manager = start_with(&files, &keeper).unwrap();
-    (files, keeper, manager)
+fn started() -> (Files, UndoLog, Manager) {
+    let (files, log) = (Files(Arc::new(Mutex::new(POLICY.into())), Arc::default()), UndoLog::memory());
+    let manager = start_with(&files, &log).unwrap();
+    (files, log, manager)
 }
 
 fn min(manager: &Manager) -> u64 {
@@ -112,7 +96,7 @@ fn what_nobody_confirms_is_taken_back() {
 
 #[test]
 fn a_change_after_one_that_waits_confirms_nothing() {
-    let (files, keeper, mut manager) = started();
+    let (files, log, mut manager) = started();
     files.write(&POLICY.replace("40Mbit", "30Mbit"));
     manager.apply(Some(Duration::from_millis(200))).unwrap();
     // As by SIGHUP, and by `guard set` of somebody who knows of nothing.
@@ -126,13 +110,13 @@ fn a_change_after_one_that_waits_confirms_nothing() {
     // The files, which nobody has confirmed, are put in force by who asks for them anew.
     manager.apply(None).unwrap();
     drop(manager);
-    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 20);
+    assert_eq!(min(&start_with(&files, &log).unwrap()), 20);
 }
 
 #[test]
 fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
     let policy = |min: &str| POLICY.replace("40Mbit", min);
-    let (files, keeper, mut manager) = started();
+    let (files, log, mut manager) = started();
     files.write(&policy("30Mbit"));
     manager.apply(Some(Duration::from_secs(600))).unwrap();
     files.write(&policy("20Mbit"));
@@ -140,16 +124,16 @@ fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
     // Killed: limits stay, and the next one begins with what somebody was sure of. As often as it is started.
     drop(manager);
     for _ in 0..2 {
-        let manager = start_with(&files, &keeper).unwrap();
+        let manager = start_with(&files, &log).unwrap();
         assert_eq!((min(&manager), manager.began_before()), (40, true));
         assert!(manager.status().unwrap().policy.files_differ);
     }
     // The files before the last ones waited, too.
     files.write(&policy("30Mbit"));
-    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 40);
+    assert_eq!(min(&start_with(&files, &log).unwrap()), 40);
     // Those that somebody has written since are what is wanted.
     files.write(&policy("25Mbit"));
-    let mut manager = start_with(&files, &keeper).unwrap();
+    let mut manager = start_with(&files, &log).unwrap();
     assert_eq!((min(&manager), manager.began_before()), (25, false));
     // One that ends takes back what waits: nobody will.
     files.write(&policy("15Mbit"));
@@ -157,21 +141,21 @@ fn what_nobody_confirmed_does_not_come_back_with_the_next_daemon() {
     assert!(manager.give_up().unwrap());
     assert_eq!(min(&manager), 25);
     manager.stop(false).unwrap();
-    let mut manager = start_with(&files, &keeper).unwrap();
+    let mut manager = start_with(&files, &log).unwrap();
     assert_eq!(min(&manager), 25);
     // Confirmed, it stays.
     manager.apply(Some(Duration::from_secs(600))).unwrap();
     manager.confirm().unwrap();
     drop(manager);
-    let mut manager = start_with(&files, &keeper).unwrap();
+    let mut manager = start_with(&files, &log).unwrap();
     assert_eq!((min(&manager), manager.began_before()), (15, false));
     manager.stop(true).unwrap();
-    assert!(keeper.is_empty());
+    assert!(log.is_empty());
 }
 
 #[test]
 fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
-    let (files, keeper, mut manager) = started();
+    let (files, log, mut manager) = started();
     manager.set(&set("10Mbit"), None).unwrap();
     assert_eq!(
         (min(&manager), manager.status().unwrap().policy.over.as_str()),
@@ -180,7 +164,7 @@ fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
     assert!(manager.set(&set("10Mbps"), None).unwrap_err().problems()[0].to_string().contains("guard set:2"));
     manager.set(&set("5Mbit"), Some(Duration::from_secs(600))).unwrap();
     drop(manager);
-    let mut manager = start_with(&files, &keeper).unwrap();
+    let mut manager = start_with(&files, &log).unwrap();
     assert_eq!(min(&manager), 10, "what waited for a confirmation is gone");
     manager.set(&Change::Clear { class: None }, None).unwrap();
     assert_eq!(min(&manager), 40);
@@ -188,7 +172,7 @@ fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
     manager.stop(true).unwrap();
     assert!(manager.status().is_err());
     drop(manager);
-    assert_eq!(min(&start_with(&files, &keeper).unwrap()), 40);
+    assert_eq!(min(&start_with(&files, &log).unwrap()), 40);
 }
 
 #[test]
@@ -207,10 +191,10 @@ fn interfaces_that_appear_are_timed() {
 
 #[test]
 fn a_link_that_changes_its_speed_is_another_capacity_where_none_is_written() {
-    let (files, keeper) =
-        (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), Keeper::memory());
+    let (files, log) =
+        (Files(Arc::new(Mutex::new(POLICY.replace("capacity = \"100Mbit\"", ""))), Arc::default()), UndoLog::memory());
     *files.1.lock().unwrap() = 1000;
-    let mut manager = start_with(&files, &keeper).unwrap();
+    let mut manager = start_with(&files, &log).unwrap();
     let capacity = |manager: &Manager| manager.status().unwrap().pools[0].capacity_bps / M;
     assert_eq!((capacity(&manager), manager.follow_links().unwrap()), (1000, false));
     // What was written since is not asked for yet.

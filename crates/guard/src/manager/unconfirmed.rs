@@ -4,13 +4,9 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use vmio_node::ledger::EntryId;
 
 use super::read::Read;
-use crate::keep::{Keep, KeepError, Keeper};
-
-/// The part of the ledger.
-pub(super) const PART: &str = "unconfirmed";
+use crate::undo_log::{Entries, Entry, HOST, UndoLogError};
 
 /// Policy files as (name, text).
 type Files = Vec<(String, String)>;
@@ -29,44 +25,39 @@ impl Waiting {
 }
 
 /// What somebody was sure of, and the files that were put in force since and that nobody has confirmed.
-#[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct LastConfirmed {
     files: Files,
     over: String,
     unconfirmed: Vec<Files>,
 }
 
-/// What is written down of changes that nobody has confirmed.
-#[derive(Debug)]
-pub(super) struct Unconfirmed(Keep);
+impl Entry for LastConfirmed {
+    const PART: &'static str = "unconfirmed";
+    type Subject = ();
 
-impl Unconfirmed {
-    pub(super) fn of(keeper: &Keeper) -> Unconfirmed {
-        Unconfirmed(keeper.part(PART))
+    fn subject(&self) {}
+
+    fn namespace(&self) -> u64 {
+        HOST
     }
+}
 
+impl Entries<LastConfirmed> {
     /// The files and what was set over them, of which somebody was sure, where these files were put in force and never
     /// confirmed. Files that are neither have been written since, by somebody who wants them.
-    pub(super) fn before(&self, files: &Files) -> Result<Option<(Files, String)>, KeepError> {
-        let last = self.0.live::<Entry>()?.pop().filter(|(_, entry)| entry.unconfirmed.contains(files));
-        Ok(last.map(|(_, entry)| (entry.files, entry.over)))
+    pub(super) fn before(&self, files: &Files) -> Option<(Files, String)> {
+        let last = self.last(()).filter(|last| last.unconfirmed.contains(files))?;
+        Some((last.files, last.over))
     }
 
     /// Writes down that `next` is about to be put in force after `sure`, and perhaps after others that wait.
-    pub(super) fn add(&self, sure: &Read, next: &Read) -> Result<(), KeepError> {
-        let mut earlier = self.0.live::<Entry>()?;
-        let of_these = |(_, entry): (_, Entry)| (entry.files == sure.files).then_some(entry.unconfirmed);
-        let ids: Vec<EntryId> = earlier.iter().map(|(id, _)| *id).collect();
-        let mut unconfirmed = earlier.pop().and_then(of_these).unwrap_or_default();
+    pub(super) fn add(&self, sure: &Read, next: &Read) -> Result<(), UndoLogError> {
+        let of_these = self.last(()).filter(|last| last.files == sure.files);
+        let mut unconfirmed = of_these.map(|last| last.unconfirmed).unwrap_or_default();
         if !unconfirmed.contains(&next.files) {
             unconfirmed.push(next.files.clone());
         }
-        self.0.record(&Entry { files: sure.files.clone(), over: sure.over.clone(), unconfirmed })?;
-        ids.into_iter().try_for_each(|id| self.0.strike(id))
-    }
-
-    /// Somebody is sure of what is in force.
-    pub(super) fn clear(&self) -> Result<(), KeepError> {
-        self.0.clear()
+        self.replace(LastConfirmed { files: sure.files.clone(), over: sure.over.clone(), unconfirmed })
     }
 }

@@ -33,13 +33,12 @@ fn policy() -> Policy {
 }
 
 fn found(index: u32, vm: &str) -> Found {
-    let interface = Interface { index, name: format!("tap{index}"), vms: vec![vm.to_owned()], ..Interface::default() };
-    Found { interface, nic: None, pids: Vec::new(), memory_bytes: None, ways: BTreeMap::new() }
+    Interface { index, name: format!("tap{index}"), vms: vec![vm.to_owned()], ..Interface::default() }.into()
 }
 
 /// Seconds of what tap1 and tap2 send and tap3 receives, in Mbit/s.
-fn observe(seconds: &[(u64, u64, u64)]) -> Observation {
-    let (policy, mut seen) = (policy(), Observation::default());
+fn observe(seconds: &[(u64, u64, u64)]) -> Survey {
+    let (policy, mut seen) = (policy(), Survey::default());
     let (start, mut sum) = (Instant::now(), [0u64; 3]);
     let all = [found(1, "web"), found(2, "db"), found(3, "log")];
     for (n, (a, b, c)) in [(0, 0, 0)].iter().chain(seconds).enumerate() {
@@ -109,7 +108,7 @@ fn the_proposal_is_a_policy_with_what_was_usual_and_the_peak() {
 
 #[test]
 fn a_guest_that_comes_back_under_another_name_is_the_same() {
-    let (policy, mut seen, start) = (policy(), Observation::default(), Instant::now());
+    let (policy, mut seen, start) = (policy(), Survey::default(), Instant::now());
     for (second, (tap, bytes)) in [(1, 0), (1, 125_000), (9, 5), (9, 5 + 3 * 125_000)].into_iter().enumerate() {
         let links = BTreeMap::from([(format!("tap{tap}"), (bytes, 0))]);
         seen.second(start + Duration::from_secs(second as u64), links, &[found(tap, "web")], &[], &policy);

@@ -7,7 +7,7 @@ use vmio_model::control::InForce;
 use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::program::{PoolProgram, Program};
 
-use super::{Count, Entry, Plane, PlaneError};
+use super::{Count, Entry, Observation, Plane, PlaneError, Scope, Setting};
 use crate::desired::{Desired, PoolKey};
 
 /// A pool that is in force, and what the loop has set in it.
@@ -72,11 +72,6 @@ impl Fake {
         self.pools.get(key)?.limits.as_ref()
     }
 
-    /// Whether nothing is in force.
-    pub fn is_bare(&self) -> bool {
-        self.pools.is_empty()
-    }
-
     fn change(&mut self, what: &dyn std::fmt::Display) -> Result<(), PlaneError> {
         if self.good == Some(0) {
             self.good = None;
@@ -113,27 +108,28 @@ impl Plane for Fake {
         Ok(self.changes - before)
     }
 
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
         self.change(pool)?;
-        let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
-        told.limits = Some(limits.clone());
+        match setting {
+            Setting::Limits(limits) => {
+                let told = self.pools.get_mut(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
+                told.limits = Some(limits.clone());
+            }
+            Setting::Emptied(member) => {
+                let counts = self.counts.get_mut(pool).and_then(|counts| counts.get_mut(member));
+                counts.ok_or_else(|| PlaneError::NoMember { pool: pool.clone(), member })?.waiting_bytes = 0;
+            }
+        }
         Ok(())
     }
 
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
+        let (Scope::Counts(pool) | Scope::Pool(pool)) = scope else {
+            return Ok(Observation { inherits: self.earlier, ..Observation::default() });
+        };
         let told = self.pools.get(pool).ok_or_else(|| PlaneError::NoPool(pool.clone()))?;
-        Ok(self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]))
-    }
-
-    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
-        self.change(pool)?;
-        let counts = self.counts.get_mut(pool).and_then(|counts| counts.get_mut(member));
-        counts.ok_or_else(|| PlaneError::NoMember { pool: pool.clone(), member })?.waiting_bytes = 0;
-        Ok(())
-    }
-
-    fn inherits(&mut self) -> Result<bool, PlaneError> {
-        Ok(self.earlier)
+        let counts = self.counts.get(pool).cloned().unwrap_or_else(|| vec![Count::default(); told.members.len()]);
+        Ok(Observation { counts, ..Observation::default() })
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

@@ -3,14 +3,14 @@
 //!
 //! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vmio_model::control::InForce;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::Abilities;
 
-use crate::desired::{Desired, Numbers, PoolKey, Seated};
-use crate::keep::{KeepError, Keeper};
+use crate::desired::{Desired, Numbers, PoolKey};
+use crate::undo_log::{UndoLog, UndoLogError};
 
 pub mod fake;
 pub mod linux;
@@ -44,16 +44,16 @@ pub struct Options {
     pub takeover: bool,
     /// Where it is written down what cannot be found by looking. With one that is gone with its process, what a plane puts
     /// in force may go with it, too.
-    pub keeper: Keeper,
+    pub log: UndoLog,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { takeover: false, keeper: Keeper::memory() }
+        Options { takeover: false, log: UndoLog::memory() }
     }
 }
 
-/// Puts programs in force.
+/// Puts programs in force: four verbs. None has a default, so that who wraps a plane passes on all that it says.
 pub trait Plane {
     /// What it can hold.
     fn abilities(&self) -> Abilities;
@@ -62,84 +62,84 @@ pub trait Plane {
     /// # Errors
     /// When a change fails, or what was written reads back otherwise.
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError>;
-    /// Whether somebody else may have changed what is in force since the last [`Plane::reconcile`], as far as that is to be had
-    /// for next to nothing.
-    fn disturbed(&mut self) -> bool {
-        true
-    }
-    /// Whether nothing has passed through a pool since the last [`Plane::counts`], and nothing waits: it would give the same.
-    fn still(&mut self, _pool: &PoolKey) -> bool {
-        false
-    }
-    /// Sets what the loop found for a pool that is in force.
+    /// Sets something of a pool that is in force.
     ///
     /// # Errors
-    /// When a change fails, or there is no such pool.
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError>;
-    /// Counters of a pool's members, in their order.
+    /// When a change fails, or there is no such pool or member.
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError>;
+    /// Reads what is asked for, and no more. It changes nothing that is in force.
     ///
     /// # Errors
-    /// When they cannot be read, or there is no such pool.
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError>;
-    /// Throws away what waits at a member, given by its place in the pool's program; it counts as dropped. Nothing, where
-    /// this plane has no queues.
-    ///
-    /// # Errors
-    /// When a change fails, or there is no such member.
-    fn purge(&mut self, _pool: &PoolKey, _member: usize) -> Result<(), PlaneError> {
-        Ok(())
-    }
-    /// What came out of the stage of a pool and waits at its uplink, as of the last [`Plane::counts`]; `None` of a pool that
-    /// has no stage, and where this plane makes none.
-    fn behind(&mut self, _pool: &PoolKey) -> Option<Behind> {
-        None
-    }
-    /// Bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they were for, as they
-    /// count on the wire; `None` of others, and where nobody counts them.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    fn arrived(&mut self, _pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
-        Ok(None)
-    }
-    /// The send buffer in force at the tap of an interface that is to be held, in bytes, or why there is none; `None` where
-    /// this plane sets none.
-    fn held(&mut self, _interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
-        None
-    }
-    /// Of a member whose excess waits in a queue of this plane's: why one of its flows may take another's room there, in words that
-    /// can follow others; `None` where it cannot.
-    fn crowds(&self, _pool: &PoolKey, _seat: &Seated) -> Option<&'static str> {
-        None
-    }
-    /// What went through the limit that a card of a pool has for a virtual function, or why that is not in force; `None`
-    /// where this plane sets none in cards.
-    fn carded(&mut self, _pool: &PoolKey, _function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
-        None
-    }
-    /// Whether something is in force that an earlier one has put there. It stays until the first [`Plane::reconcile`] has put
-    /// what is desired beside it.
-    ///
-    /// # Errors
-    /// When that cannot be found out.
-    fn inherits(&mut self) -> Result<bool, PlaneError> {
-        Ok(false)
-    }
-    /// Which numbers an earlier owner gave to interfaces, where what names them may still be there.
-    fn numbers(&self) -> Numbers {
-        Numbers::default()
-    }
-    /// What deserves a word about how it holds things, or what it could not know when it took them off.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-    /// It is about to go, and what is in force is to stay. Dropped without, it may stay as well.
-    fn leave(&mut self) {}
-    /// Takes off all that it or an earlier one put on.
+    /// When it cannot be read, or there is no such pool.
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError>;
+    /// Takes off all that it or an earlier one put on. Dropped without, what is in force may stay.
     ///
     /// # Errors
     /// When something stays.
     fn undo(&mut self) -> Result<(), PlaneError>;
+}
+
+/// What is set of a pool, between two times that it is reconciled.
+#[derive(Debug, Clone, Copy)]
+pub enum Setting<'a> {
+    /// Limits, as the loop found them.
+    Limits(&'a InForce),
+    /// Nothing waits at a member any more, given by its place in the pool's program: what did is thrown away, and counts as
+    /// dropped. Nothing, where a plane has no queues.
+    Emptied(usize),
+}
+
+/// What is read of a plane.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope<'a> {
+    /// What an earlier one has left, which takes a look at all that is there.
+    Earlier,
+    /// The plane as a whole, for next to nothing.
+    Plane,
+    /// What the members of a pool have counted: the loop's look, each period.
+    Counts(&'a PoolKey),
+    /// As [`Scope::Counts`], and all else that is known of the pool.
+    Pool(&'a PoolKey),
+}
+
+/// What was read of a plane. What its [`Scope`] has not asked for, and what a plane cannot tell, is as in the default: that
+/// somebody may have changed something, and that something may have passed.
+#[derive(Debug, Clone, Default)]
+pub struct Observation {
+    /// [`Scope::Earlier`]: something is in force that an earlier one has put there. It stays until the first
+    /// [`Plane::reconcile`] has put what is desired beside it.
+    pub inherits: bool,
+    /// [`Scope::Earlier`]: which numbers an earlier owner gave to interfaces, where what names them may still be there.
+    pub numbers: Numbers,
+    /// [`Scope::Plane`]: nobody else can have changed what is in force since it was reconciled.
+    pub undisturbed: bool,
+    /// [`Scope::Plane`]: what deserves a word about how it holds things, or what it could not know when it took them off.
+    pub notes: Vec<String>,
+    /// [`Scope::Counts`]: nothing has passed through the pool since it was counted last, and nothing waits: it is the same.
+    pub still: bool,
+    /// [`Scope::Counts`]: counters of the members, in their order.
+    pub counts: Vec<Count>,
+    /// [`Scope::Counts`]: what came out of the stage of the pool and waits at its uplink; `None` of one that has no stage, and
+    /// where this plane makes none.
+    pub behind: Option<Behind>,
+    /// [`Scope::Pool`]: where the excess of each member waits, in their order; nothing where this plane has no queues.
+    pub queues: Vec<MemberQueue>,
+    /// [`Scope::Pool`]: bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they
+    /// were for, as they count on the wire; `None` of others, and where nobody counts them.
+    pub arrived_bytes: Option<u64>,
+    /// [`Scope::Pool`]: by virtual function, what went through the limit that a card has for it, or why that is not in force;
+    /// nothing where this plane sets none in cards.
+    pub cards: BTreeMap<u32, Result<Count, Arc<NotHeld>>>,
+}
+
+/// Where the excess of a member waits.
+#[derive(Debug, Clone)]
+pub struct MemberQueue {
+    /// Of one whose tap is to be held: the send buffer in force there, in bytes, or why there is none.
+    pub held: Option<Result<u32, Arc<NotHeld>>>,
+    /// Of one whose excess waits in a queue of this plane's: why one of its flows may take another's room there, in words that
+    /// can follow others; `None` where it cannot.
+    pub crowds: Option<&'static str>,
 }
 
 /// What went through a member's limit since it is there.
@@ -189,7 +189,7 @@ pub enum PlaneError {
     #[error(transparent)]
     Linux(#[from] linux::Error),
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    UndoLog(#[from] UndoLogError),
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
     #[error("{0}: no such pool is in force")]
@@ -236,7 +236,7 @@ pub enum NotHeld {
     #[error(transparent)]
     Linux(#[from] linux::Error),
     #[error(transparent)]
-    Keep(#[from] KeepError),
+    UndoLog(#[from] UndoLogError),
 }
 
 impl<P: Plane + ?Sized> Plane for Box<P> {
@@ -246,47 +246,11 @@ impl<P: Plane + ?Sized> Plane for Box<P> {
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         (**self).reconcile(desired)
     }
-    fn disturbed(&mut self) -> bool {
-        (**self).disturbed()
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
+        (**self).set(pool, setting)
     }
-    fn still(&mut self, pool: &PoolKey) -> bool {
-        (**self).still(pool)
-    }
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
-        (**self).adjust(pool, limits)
-    }
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        (**self).counts(pool)
-    }
-    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
-        (**self).purge(pool, member)
-    }
-    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
-        (**self).behind(pool)
-    }
-    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
-        (**self).arrived(pool)
-    }
-    fn held(&mut self, interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
-        (**self).held(interface)
-    }
-    fn crowds(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
-        (**self).crowds(pool, seat)
-    }
-    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
-        (**self).carded(pool, function)
-    }
-    fn inherits(&mut self) -> Result<bool, PlaneError> {
-        (**self).inherits()
-    }
-    fn numbers(&self) -> Numbers {
-        (**self).numbers()
-    }
-    fn notes(&self) -> Vec<String> {
-        (**self).notes()
-    }
-    fn leave(&mut self) {
-        (**self).leave();
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
+        (**self).observe(scope)
     }
     fn undo(&mut self) -> Result<(), PlaneError> {
         (**self).undo()

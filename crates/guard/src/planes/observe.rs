@@ -4,17 +4,16 @@
 //! A link counts what arrives at it and what leaves by it: a guest's sending is what its interface receives. What of an
 //! uplink's traffic is in no class cannot be told apart by that: it is `host`'s.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
 use vmio_model::policy::compile::Abilities;
 use vmio_node::linux::net;
 use vmio_node::{Local, Reader};
 
 use super::linux::Linux;
-use super::{Count, Entry, Options, Plane, PlaneError};
+use super::{Count, Entry, Observation, Options, Plane, PlaneError, Scope, Setting};
 use crate::desired::{Desired, HOST_NUMBER, PoolKey};
 
 /// Its name.
@@ -43,7 +42,7 @@ pub fn links() -> Result<BTreeMap<String, Bytes>, PlaneError> {
 }
 
 /// Bytes of an uplink, or of a guest's interface, in a direction that is seen from the guests.
-pub fn of_uplink((received, sent): Bytes, direction: Direction) -> u64 {
+fn of_uplink((received, sent): Bytes, direction: Direction) -> u64 {
     match direction {
         Direction::GuestTx => sent,
         Direction::GuestRx => received,
@@ -80,8 +79,8 @@ struct Watched {
 impl Observe {
     fn open(options: Options) -> Observe {
         // What does not outlive its process was put in force by nobody before.
-        let earlier = options.keeper.outlives().then(|| Linux::with(&options).and_then(|mut linux| linux.inherits()));
-        let limited = earlier.is_some_and(|found| found.unwrap_or(false));
+        let look = || Linux::with(&options).and_then(|mut linux| linux.observe(Scope::Earlier));
+        let limited = options.log.outlives() && look().is_ok_and(|earlier| earlier.inherits);
         Observe { options, pools: BTreeMap::new(), read: None, limited }
     }
 
@@ -92,6 +91,28 @@ impl Observe {
             None => (Instant::now(), links()?),
         };
         Ok(&self.read.insert(read).1)
+    }
+
+    /// What its counters are, and are not.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = vec![
+            "nothing is enforced: these are counters of links, in which `host` is all of an uplink's traffic that is in \
+             no class, and traffic between guests of this host counts at their interfaces"
+                .to_owned(),
+        ];
+        let uplinks: BTreeSet<&String> = self.pools.keys().map(|key| &key.uplink).collect();
+        if let Some((_, links)) = &self.read {
+            let gone = uplinks.into_iter().filter(|uplink| !links.contains_key(*uplink));
+            notes.extend(gone.map(|uplink| format!("{uplink}: there is no such interface; see: ip link")));
+        }
+        if self.limited {
+            notes.push(
+                "an earlier guard's limits are in force: guests show only what those let pass; `vmio guard undo` takes \
+                 them off"
+                    .to_owned(),
+            );
+        }
+        notes
     }
 }
 
@@ -136,38 +157,25 @@ impl Plane for Observe {
         Ok(0)
     }
 
-    fn adjust(&mut self, pool: &PoolKey, _: &InForce) -> Result<(), PlaneError> {
-        Err(PlaneError::HoldsNothing(pool.clone()))
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
+        match setting {
+            Setting::Limits(_) => Err(PlaneError::HoldsNothing(pool.clone())),
+            Setting::Emptied(_) => Ok(()),
+        }
     }
 
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
+        let (Scope::Counts(pool) | Scope::Pool(pool)) = scope else {
+            return Ok(Observation { notes: self.notes(), ..Observation::default() });
+        };
         self.read()?;
         let links = self.read.as_ref().map(|(_, links)| links);
         match (self.pools.get_mut(pool), links) {
-            (Some(watched), Some(links)) => Ok(watched.count(pool, links)),
+            (Some(watched), Some(links)) => {
+                Ok(Observation { counts: watched.count(pool, links), ..Observation::default() })
+            }
             _ => Err(PlaneError::NoPool(pool.clone())),
         }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = vec![
-            "nothing is enforced: these are counters of links, in which `host` is all of an uplink's traffic that is in \
-             no class, and traffic between guests of this host counts at their interfaces"
-                .to_owned(),
-        ];
-        let uplinks: std::collections::BTreeSet<&String> = self.pools.keys().map(|key| &key.uplink).collect();
-        if let Some((_, links)) = &self.read {
-            let gone = uplinks.into_iter().filter(|uplink| !links.contains_key(*uplink));
-            notes.extend(gone.map(|uplink| format!("{uplink}: there is no such interface; see: ip link")));
-        }
-        if self.limited {
-            notes.push(
-                "an earlier guard's limits are in force: guests show only what those let pass; `vmio guard undo` takes \
-                 them off"
-                    .to_owned(),
-            );
-        }
-        notes
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {

@@ -40,8 +40,23 @@ fn keeps_the_contract(name: &str, policy: &Policy) {
     let mut core = Core::start(plane, policy.clone(), there).unwrap();
     assert_eq!(core.reconcile().unwrap(), 0, "{name}: applying twice changes nothing");
     let key = |uplink: &str| PoolKey { uplink: uplink.into(), direction: Direction::GuestTx };
-    assert_eq!(core.plane().counts(&key("u0")).unwrap().len(), 3, "{name}: one a member");
-    let unknown = core.plane().counts(&key("u1")).unwrap_err().to_string();
-    assert!(unknown.contains("u1 guest_tx"), "{name}: {unknown}");
+    let (there, gone) = (key("u0"), key("u1"));
+    for (there, gone) in [(Scope::Counts(&there), Scope::Counts(&gone)), (Scope::Pool(&there), Scope::Pool(&gone))] {
+        assert_eq!(core.plane().observe(there).unwrap().counts.len(), 3, "{name}: one a member");
+        let unknown = core.plane().observe(gone).unwrap_err().to_string();
+        assert!(unknown.contains("u1 guest_tx"), "{name}: {unknown}");
+    }
     core.undo().unwrap();
+}
+
+/// A wrapper passes on all that a plane says; what it says nothing of is taken for the worse.
+#[test]
+fn a_plane_in_a_box_says_what_it_says() {
+    let mut fake = fake::Fake::new(Abilities::HTB);
+    assert!(!fake.observe(Scope::Plane).unwrap().undisturbed && !fake.observe(Scope::Earlier).unwrap().inherits);
+    fake.earlier = true;
+    let mut boxed: Box<dyn Plane> = Box::new(fake);
+    assert!(boxed.observe(Scope::Earlier).unwrap().inherits);
+    let pool = PoolKey { uplink: "u0".into(), direction: Direction::GuestTx };
+    assert!(boxed.set(&pool, Setting::Emptied(0)).unwrap_err().to_string().contains("it has no member 0"));
 }

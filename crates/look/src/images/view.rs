@@ -1,11 +1,11 @@
 //! Paths as a guest's process sees them, on this machine.
 
 use std::fmt::Display;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vmio_model::facts::Guest;
-use vmio_node::linux::mounts::{self, Mount, NetworkMount};
+use vmio_node::linux::mounts::{self, Mount, NetworkMount, parts};
 use vmio_node::linux::process;
 
 use crate::look::Look;
@@ -154,11 +154,4 @@ impl View {
         }
         Ok(at)
     }
-}
-
-/// The parts of a path, the last one first.
-fn parts(path: &Path) -> Vec<PathBuf> {
-    let named =
-        |c: Component<'_>| matches!(c, Component::Normal(_) | Component::ParentDir).then(|| c.as_os_str().into());
-    path.components().rev().filter_map(named).collect()
 }

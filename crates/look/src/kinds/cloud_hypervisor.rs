@@ -6,13 +6,12 @@ use vmio_model::facts::{Fact, Guest, Unread};
 use vmio_model::result::Accel;
 
 use super::process::Process;
-use super::{GuestKind, seen};
+use super::{GuestKind, host_cpus, seen};
 use crate::Managed;
 use crate::look::Look;
 use crate::neighbours::Kind;
 use crate::qemu::options::size;
 use crate::qemu::rings::Rings;
-use crate::topology::host_cpus;
 
 /// Entry `cloud-hypervisor`.
 pub struct CloudHypervisor;

@@ -14,11 +14,10 @@ use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process;
 
 use super::process::Process;
-use super::{GuestKind, seen};
+use super::{GuestKind, host_cpus, seen};
 use crate::look::{Look, Seen};
 use crate::neighbours::{kind_of, owner};
 use crate::require::Fix;
-use crate::topology::host_cpus;
 use crate::{Managed, storage};
 
 mod limits;

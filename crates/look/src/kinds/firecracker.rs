@@ -7,12 +7,11 @@ use vmio_model::facts::{Guest, Unread};
 use vmio_model::result::Accel;
 
 use super::process::Process;
-use super::{GuestKind, seen};
+use super::{GuestKind, host_cpus, seen};
 use crate::Managed;
 use crate::look::Look;
 use crate::neighbours::Kind;
 use crate::require::Fix;
-use crate::topology::host_cpus;
 
 /// Entry `firecracker`.
 pub struct Firecracker;

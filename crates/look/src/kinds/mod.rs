@@ -3,11 +3,12 @@
 //!
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
-use vmio_model::facts::Guest;
+use vmio_model::facts::{Guest, HostCpu};
 use vmio_model::rules::change::Way;
+use vmio_node::Reader;
+use vmio_node::linux::cpu;
 
-use crate::look::Look;
-use crate::managed::Managed;
+use crate::look::{Look, Managed};
 
 mod cloud_hypervisor;
 mod container;
@@ -44,6 +45,12 @@ pub trait GuestKind: Sync {
     /// Asks a running guest's hypervisor for what cannot be seen from outside, where it can be
     /// asked without taking anything from others and without changing anything; fills the gaps.
     fn ask(&self, _look: &Look<'_>, _guest: &mut Guest) {}
+}
+
+/// Processors of the host that are online, by number; empty where /sys does not say.
+fn host_cpus(reader: &dyn Reader) -> Vec<HostCpu> {
+    let fact = |c: cpu::Cpu| HostCpu { cpu: c.cpu, core: c.core, package: c.package, node: c.node };
+    cpu::online(reader).into_iter().map(fact).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,7 @@
 
 use vmio_model::rules::change::Way;
 
-use crate::look::Look;
-use crate::managed::Managed;
+use crate::look::{Look, Managed};
 
 /// All managers. What one says first of a guest counts, so the ones that sit on top of others come
 /// first.

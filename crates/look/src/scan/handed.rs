@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(source(&foreign), handed, "any process's file could be named so");
         let deleted = host("/srv/gone.raw (deleted)").symlink("/proc/812/fd/11", "/srv/gone.raw (deleted)");
         assert_eq!(source(&deleted), handed);
-        let refused = host("/srv/own.raw").refused_link("/proc/900/fd/7");
+        let refused = host("/srv/own.raw").refused("/proc/900/fd/7");
         assert_eq!(source(&refused), handed);
     }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use vmio_model::top::load::{Device, DiskSource};
 use vmio_model::top::reading::{DiskReading, Sides};
 
-use vmio_node::linux::cgroup::{Hierarchies, dir_of};
+use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
 
 use super::domstats::Libvirt;
 use super::files::{Files, Kept};
@@ -55,12 +55,12 @@ impl Groups {
         let all: BTreeMap<Device, Sides> = match self.files.get_mut(&pid)? {
             Group::Two(file) => parse::io_stat(files.read(file)?),
             Group::One(requests, bytes) => {
-                let requests = parse::blkio(files.read(requests)?);
+                let requests = cgroup::blkio(files.read(requests)?);
                 let both = |(d, b): (&Device, &(u64, u64))| {
                     let n = requests.get(d).copied().unwrap_or_default();
                     (*d, [(Some(n.0), b.0), (Some(n.1), b.1)])
                 };
-                parse::blkio(files.read(bytes)?).iter().map(both).collect()
+                cgroup::blkio(files.read(bytes)?).iter().map(both).collect()
             }
         };
         // The same bytes are counted at each device of a stack: the lowest ones count.

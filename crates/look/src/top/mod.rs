@@ -14,7 +14,7 @@ use vmio_model::top::load::{Device, Interval, Packets};
 use vmio_model::top::reading::{Interface, Reading, Traced, between};
 use vmio_node::Questions;
 use vmio_node::linux::net::Interfaces;
-use vmio_node::linux::{block, process};
+use vmio_node::linux::{block, process, system};
 
 mod disks;
 mod domstats;
@@ -140,7 +140,7 @@ impl<'a> Sampler<'a> {
         reading.guests = self.roster.read(files, &net);
         reading.uplinks = self.hardware.uplinks(&net);
         reading.cpu = files.read(&mut self.stat).map(parse::stat).unwrap_or_default();
-        reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(parse::pressure);
+        reading.cpu.stalled_us = files.read(&mut self.pressure).and_then(system::stalled_us);
         if self.is_busy(&reading) {
             reading.processes = Some(processes(&self.files));
         }

@@ -7,10 +7,10 @@ use vmio_model::top::cpu_users::ProcessCounters;
 use vmio_model::top::load::{Device, Packets};
 use vmio_model::top::reading::{CpuCounters, DiskCounters, Sides};
 use vmio_node::linux::block::{Counters, Requests, diskstats as lines};
+use vmio_node::linux::cgroup;
 use vmio_node::linux::net::{Traffic, traffic};
 use vmio_node::linux::process::{Schedstat, Stat, io_bytes};
 use vmio_node::linux::system::CpuTimes;
-use vmio_node::linux::{cgroup, system};
 
 /// The kernel's first process of its own, kthreadd, from which its threads come.
 const KTHREADD: u32 = 2;
@@ -53,11 +53,6 @@ pub(super) fn stat(text: &str) -> CpuCounters {
     CpuCounters { cpus, busy_seconds, stolen_seconds, ..CpuCounters::default() }
 }
 
-/// Microseconds of a pressure file in which some task waited.
-pub(super) fn pressure(text: &str) -> Option<u64> {
-    system::stalled_us(text)
-}
-
 /// Bytes that storage moved for a process, of its `io`.
 pub(super) fn process_io(text: &str) -> Option<Sides> {
     io_bytes(text).map(|(read, written)| [(None, read), (None, written)])
@@ -67,11 +62,6 @@ pub(super) fn process_io(text: &str) -> Option<Sides> {
 pub(super) fn io_stat(text: &str) -> BTreeMap<Device, Sides> {
     let sides = |m: cgroup::Moved| [(Some(m.read_ios), m.read_bytes), (Some(m.write_ios), m.write_bytes)];
     cgroup::io_stat(text).map(|(device, moved)| (device, sides(moved))).collect()
-}
-
-/// Reads and writes by disk, of version 1.
-pub(super) fn blkio(text: &str) -> BTreeMap<Device, (u64, u64)> {
-    cgroup::blkio(text)
 }
 
 #[cfg(test)]
@@ -102,11 +92,9 @@ mod tests {
         let cpu = stat("cpu  100 0 50 900 30 10 10 7 5 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n");
         assert_eq!((cpu.cpus, cpu.stolen_seconds), (2, 0.07));
         assert!((cpu.busy_seconds - 1.7).abs() < 1e-9);
-        assert_eq!(pressure("some avg10=1.00 avg60=0 avg300=0 total=1234\nfull total=9\n"), Some(1234));
         assert_eq!(process_io("rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\n"), Some([(None, 4096), (None, 8192)]));
         assert_eq!(process_io("rchar: 1\n"), None);
         let io = io_stat("254:0 rbytes=4096 wbytes=512 rios=1 wios=2 dbytes=0 dios=0\n8:0 \n");
         assert_eq!(io, [((254, 0), [(Some(1), 4096), (Some(2), 512)])].into());
-        assert_eq!(blkio("254:0 Read 10\n254:0 Write 20\n254:0 Total 30\nTotal 30\n"), [((254, 0), (10, 20))].into());
     }
 }

@@ -4,22 +4,21 @@
 //! Nothing is pinned: the programs go when the [`BlockTrace`] is dropped or its process ends, also
 //! by SIGKILL. What each figure means is in docs/probes.md.
 
-// The one place where a look loads something: it ends with this process.
-#![allow(clippy::disallowed_types)]
-
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
-use std::{fmt, io, mem};
+use std::{fmt, io};
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, OpenObject};
+use memchr::memmem;
 use vmio_model::top::latency::BUCKETS;
 use vmio_model::top::{Flow, Latency};
 use vmio_node::Reader;
 use vmio_node::linux::process::{self, Status};
 
 use crate::require::{Check, Missing, Requirement, unmet};
+use loader::Aligned;
 
+pub mod loader;
 mod read;
 
 /// Types of the running kernel (Documentation/bpf/btf.rst).
@@ -61,10 +60,8 @@ pub enum Error {
     #[error("block tracing: {0}")]
     Unmet(Check),
     /// The kernel did not take the programs.
-    #[error("block tracing: cannot {what}: {source}{}\n  help: {MEND}", said(log))]
+    #[error("block tracing: cannot load the eBPF programs: {source}{}\n  help: {MEND}", said(log))]
     Kernel {
-        /// What was tried.
-        what: String,
         /// Cause.
         source: libbpf_rs::Error,
         /// What libbpf and the verifier had to say.
@@ -99,7 +96,7 @@ struct Tracepoints {
 impl Tracepoints {
     fn of(reader: &dyn Reader) -> std::result::Result<Self, Missing> {
         let types = reader.read(Path::new(BTF))?;
-        let has = |name: &str| contains(&types, format!("\0btf_trace_{name}\0").as_bytes());
+        let has = |name: &str| memmem::find(&types, format!("\0btf_trace_{name}\0").as_bytes()).is_some();
         Ok(Self {
             issue: has("block_rq_issue"),
             complete: has("block_rq_complete"),
@@ -131,19 +128,6 @@ impl Tracepoints {
             _ => true,
         }
     }
-}
-
-/// Whether the bytes hold the text. The kernel's types are megabytes: only where the first letter
-/// after a zero fits is the rest compared.
-fn contains(bytes: &[u8], text: &[u8]) -> bool {
-    let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|&b| b == text[0]) {
-        if rest[at..].starts_with(text) {
-            return true;
-        }
-        rest = &rest[at + 1..];
-    }
-    false
 }
 
 /// CAP_SYS_ADMIN, or CAP_PERFMON and CAP_BPF (capabilities(7)), in the effective set of proc(5).
@@ -195,7 +179,7 @@ impl BlockTrace {
             return Err(Error::Unmet(check));
         }
         let tracepoints = Tracepoints::of(here).unwrap_or_else(|_| unreachable!("it is a requirement"));
-        loudly("load the eBPF programs", || {
+        loader::loudly(|| {
             let mut open = open()?;
             for mut program in open.progs_mut() {
                 let name = program.name().to_string_lossy().into_owned();
@@ -210,6 +194,7 @@ impl BlockTrace {
             let buffer = read::Buffer::new(libbpf_rs::num_possible_cpus()?);
             Ok(Self { object, tracepoints, _links: links, buffer })
         })
+        .map_err(|(source, log)| Error::Kernel { source, log })
     }
 
     /// What was counted since the last call (the first time: since the start): a flow for each
@@ -244,27 +229,10 @@ fn map<'o>(object: &'o Object, name: &str) -> Map<'o> {
     found.expect("the object was built with this map")
 }
 
-/// The object as built; libelf wants it aligned.
+/// The object as built.
 fn open() -> libbpf_rs::Result<OpenObject> {
-    #[repr(C, align(16))]
-    struct Aligned<T: ?Sized>(T);
     static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/blocktrace.bpf.o")));
-    ObjectBuilder::default().name("vmio_block")?.open_memory(&OBJECT.0)
-}
-
-/// What libbpf says while it works, for the error instead of the terminal.
-static LOG: Mutex<String> = Mutex::new(String::new());
-
-fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
-    // libbpf has one place for its messages, so one at a time.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let keep = |_: PrintLevel, text: String| LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
-    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    let done = work();
-    libbpf_rs::set_print(before);
-    let log = mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner));
-    done.map_err(|source| Error::Kernel { what: what.to_owned(), source, log })
+    loader::open("vmio_block", OBJECT)
 }
 
 #[cfg(test)]

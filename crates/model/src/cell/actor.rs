@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Attachment, Kind, Nic, Side, Subject};
+use super::{Attachment, Kind, Nic, Side, State, Subject};
 
 /// The peer of a path that is what the actor is: to a guest another guest, else another namespace.
 pub const NEIGHBOUR: &str = "neighbour";
@@ -82,6 +82,24 @@ impl Actor {
         }
     }
 
+    /// The state of its target that the study names; `None` without a disk, and where the workload decides.
+    pub fn state(&self) -> Option<State> {
+        match self.subject {
+            Subject::Disk { state, .. } => state,
+            _ => None,
+        }
+    }
+
+    /// Whether a page cache is to serve it.
+    pub fn is_warm(&self) -> bool {
+        self.state().is_some_and(State::is_warm)
+    }
+
+    /// Whether that is the host's below its guest, and not the one of its own side.
+    pub fn is_warm_below(&self) -> bool {
+        self.state() == Some(State::WarmHost) && self.attachment().is_some()
+    }
+
     /// The device that its guest sees its path by; `None` without a path, natively, and in a container.
     pub fn nic(&self) -> Option<&Nic> {
         match &self.subject {
@@ -108,15 +126,7 @@ impl Actor {
         kind.clone_into(&mut self.side.kind);
         if self.side.shares_kernel() {
             self.side.shape = self.side.shape.natively();
-            self.see_no_device();
-        }
-    }
-
-    fn see_no_device(&mut self) {
-        match &mut self.subject {
-            Subject::Disk { attachment, .. } => *attachment = None,
-            Subject::Path { nic, .. } => *nic = None,
-            Subject::Machine => {}
+            self.subject.see_no_device();
         }
     }
 }

@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Settings, Subject};
+use super::{Cell, Settings, State, Subject};
 
 /// The cell that others are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +29,9 @@ pub struct Like {
     /// Entry of `disks/targets/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
+    /// The state of each target.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
     /// Entry of `nets/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
@@ -77,8 +80,12 @@ impl Like {
             if let Some(kind) = &self.side {
                 actor.go_to(kind);
             }
+            let bare = actor.side.shares_kernel();
             match &mut actor.subject {
-                Subject::Disk { target, .. } => put(target, &self.target),
+                Subject::Disk { target, state, .. } => {
+                    put(target, &self.target);
+                    put(state, &self.state.map(|own| Some(if bare { own.natively() } else { own })));
+                }
                 Subject::Path { network, peer, .. } => {
                     put(network, &self.network);
                     put(peer, &self.peer);

@@ -4,7 +4,8 @@ use super::{Actor, Cell, Millis};
 
 impl Cell {
     /// Stable name: `device/qemu/virtio-blk,none,native/seq-write`, `device/native/seq-write`,
-    /// `veth.host/native/iperf3-tcp`, `machine/qemu/openssl`. Actors are joined by ` & `; settings come last,
+    /// `veth.host/native/iperf3-tcp`, `machine/qemu/openssl`. A state that the study names stands behind its target,
+    /// `preallocated+warm-host/native/dd-read`. Actors are joined by ` & `; settings come last,
     /// `device/native/seq-read [read-ahead=4096k]`.
     pub fn key(&self) -> String {
         let actors: Vec<String> = self.actors().map(Actor::key).collect();

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Attachment;
+use super::{Attachment, State};
 
 /// What is worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +15,9 @@ pub enum Subject {
         target: String,
         /// How the guest sees it; `None` on the native side and in a container.
         attachment: Option<Attachment>,
+        /// What is found on it before the work; `None`: what its workload needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        state: Option<State>,
     },
     /// A path of a network, from the actor to a peer.
     Path {
@@ -62,9 +65,10 @@ impl Nic {
 }
 
 impl Subject {
-    /// What it is, without how a guest sees it: `device`, `veth.host`, `machine`.
+    /// What it is, without how a guest sees it: `device`, `device+warm-host`, `veth.host`, `machine`.
     pub fn place(&self) -> String {
         match self {
+            Subject::Disk { target, state: Some(state), .. } => format!("{target}+{state}"),
             Subject::Disk { target, .. } => target.clone(),
             Subject::Path { network, peer, .. } => format!("{network}.{peer}"),
             Subject::Machine => "machine".to_owned(),
@@ -78,6 +82,18 @@ impl Subject {
             Subject::Disk { attachment, .. } => attachment.as_ref().map(Attachment::label),
             Subject::Path { nic, .. } => nic.as_ref().map(Nic::label),
             Subject::Machine => None,
+        }
+    }
+
+    /// As who works under the host's kernel has it: by no device, and through the host's page cache.
+    pub(crate) fn see_no_device(&mut self) {
+        match self {
+            Subject::Disk { attachment, state, .. } => {
+                *attachment = None;
+                *state = state.map(State::natively);
+            }
+            Subject::Path { nic, .. } => *nic = None,
+            Subject::Machine => {}
         }
     }
 

@@ -28,12 +28,31 @@ fn a_key_says_all_that_differs() {
     let shape = Shape { vcpus: Some(2), pins: vec![0, 1], ..Shape::default() };
     let side = Side { shape, ..Side::of("qemu") };
     assert_eq!(Cell::of(side, Subject::Machine, "openssl").key(), "machine/qemu:vcpus=2:pins=0+1/openssl");
+    let mut warm = cell.clone();
+    let Subject::Disk { state, .. } = &mut warm.lead.subject else { panic!("it is on a disk") };
+    *state = Some(State::WarmGuest);
+    assert_eq!(warm.key(), "device+warm-guest/qemu/virtio-blk,none,native/seq-write");
+    assert_eq!(warm.natively().key(), "device+warm-host/native/seq-write", "its own page cache is the host's");
+    assert!(warm.is_warm() && warm.disk().is_none() && !cell.is_warm() && cell.disk().is_some());
     let path = |nic: Option<Nic>| Subject::Path { network: "bridge".into(), peer: "host".into(), nic };
     let nic = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
     assert_eq!(
         Cell::of(Side::of("qemu"), path(Some(nic)), "iperf3-tcp").key(),
         "bridge.host/qemu/virtio-net+vhost+q4/iperf3-tcp"
     );
+}
+
+/// What names a state reads back, and what is stored without one has none.
+#[test]
+fn a_state_goes_there_and_back() {
+    for state in State::ALL {
+        let mut cell = guest("seq-read");
+        let Subject::Disk { state: of, .. } = &mut cell.lead.subject else { panic!("it is on a disk") };
+        *of = Some(state);
+        let text = serde_json::to_string(&cell).unwrap();
+        assert!(text.contains(&format!("\"state\":\"{state}\"")), "{text}");
+        assert_eq!(serde_json::from_str::<Cell>(&text).unwrap(), cell);
+    }
 }
 
 /// The form in which most cells are stored and shown has no member that says nothing.
@@ -61,6 +80,10 @@ fn what_a_cell_is_compared_with_is_the_studys_word() {
     assert_eq!(other.of(&cell).unwrap().key(), "device/container/seq-write", "it has no device of a machine");
     let mut tuned = cell.clone();
     tuned.settings.insert("read-ahead".into(), "128k".into());
+    let cold = Baseline::Like(Like { state: Some(State::Filled), ..Like::default() });
+    assert_eq!(cold.of(&cell).unwrap().key(), "device+filled/qemu/virtio-blk,none,native/seq-write");
+    let warm = Like { side: Some("native".into()), state: Some(State::WarmGuest), ..Like::default() };
+    assert_eq!(Baseline::Like(warm).of(&cell).unwrap().key(), "device+warm-host/native/seq-write");
     let plain = Baseline::Like(Like { settings: Some(Settings::new()), ..Like::default() });
     assert_eq!(plain.of(&tuned).unwrap(), cell);
     assert!(plain.is(&cell) && !plain.is(&tuned));

@@ -1,7 +1,7 @@
 //! In which one thing two cells differ.
 
 use super::*;
-use crate::cell::{Actor, Millis, Nic, Shape, Side};
+use crate::cell::{Actor, Millis, Nic, Shape, Side, State, Subject};
 use crate::testing::{guest, native, traits, virtio};
 
 /// What changed, which is the same in both directions.
@@ -38,6 +38,16 @@ fn one_thing_of_a_disk() {
     assert_eq!(of(&cell, &guest("sparse", "ahci", "rand-read-1")), None);
     assert_eq!(of(&cell, &native("device", "rand-read-1")), None);
     assert_eq!(of(&native("device", "seq-read"), &native("sparse", "seq-read")), Some(Changed::Target));
+    // Another state is no other target, and what differs beside it is not alone.
+    let filled = |cell: &Cell| {
+        amended(cell, |c| {
+            let Subject::Disk { state, .. } = &mut c.lead.subject else { panic!("it is on a disk") };
+            *state = Some(State::Filled);
+        })
+    };
+    assert_eq!(of(&cell, &filled(&cell)), None);
+    assert_eq!(of(&cell, &filled(&virtio("sparse", "rand-read-1"))), None);
+    assert_eq!(of(&filled(&cell), &filled(&virtio("sparse", "rand-read-1"))), Some(Changed::Target));
 }
 
 #[test]

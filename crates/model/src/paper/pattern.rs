@@ -73,7 +73,9 @@ impl Pattern {
         let held = self.pins.is_empty() || actor.side.shape.pins == self.pins;
         let same = actor.side.kind == self.guest && actor.workload == workload && held;
         same && match &actor.subject {
-            Subject::Disk { target, attachment } => {
+            // A paper's disk is in none of the states that a study of ours may name.
+            Subject::Disk { state: Some(_), .. } => false,
+            Subject::Disk { target, attachment, state: None } => {
                 let driver = attachment.as_ref().map(|a| &a.driver);
                 let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
                 self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()

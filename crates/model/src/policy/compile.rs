@@ -29,14 +29,14 @@ const PRIORITIES: usize = 8;
 
 /// What of the link is shared when guests receive: the queue must stand here, not in the switch before, or the
 /// sender's TCP is told of a loss by others than us. In percent.
-pub const RECEIVE_PERCENT: u64 = 95;
+const RECEIVE_PERCENT: u64 = 95;
 
 /// A full Ethernet frame as the kernel counts it (header and payload), in bytes.
 const FULL_FRAME: u32 = 1514;
 
 /// Weights of one priority further apart than this are held as if they were not: a quantum is what a member may
 /// send while all others wait.
-pub const WEIGHTS: u32 = 256;
+const WEIGHTS: u32 = 256;
 
 /// How a plane shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -14,7 +14,7 @@ use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
 use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
 use crate::rate::BitRate;
-use crate::toml_reader::nearest;
+use crate::words::nearest;
 
 /// Version of the plan's JSON.
 pub const SCHEMA_VERSION: &str = "1.0";

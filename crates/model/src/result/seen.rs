@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::READ;
 use crate::figure::{Figure, Reading, Unit, scalar};
 
 /// What a probe watches.
@@ -15,8 +16,10 @@ pub enum Watched {
     Disk(String),
     /// A network interface.
     Link(String),
-    /// The host's page cache, by the target whose storage may be in it.
+    /// A page cache, by the target whose storage may be in it.
     PageCache(String),
+    /// A guest's disk as its hypervisor counts it, by the target that it is of.
+    Drive(String),
     /// The processors of a machine.
     Processors,
     /// The processes that are not vmio's own.
@@ -25,6 +28,38 @@ pub enum Watched {
     Hypervisor(String),
     /// The processes of a container, by its side.
     Container(String),
+    /// Anything else, by its name.
+    Other(String),
+}
+
+impl Watched {
+    /// The figures that fields of rows and words of caution are made of, as probes declare them. What a probe gives
+    /// beside them comes with its unit ([`Seen::units`]) and is told as it is ([`crate::summary::seen`]).
+    pub fn figures(&self) -> Vec<Figure> {
+        let amount = Figure::amount;
+        match self {
+            Watched::Disk(_) => DeviceUse::figures().into_iter().chain([amount(LONGEST_WAIT, Unit::Seconds)]).collect(),
+            Watched::Link(_) => vec![
+                amount(SECONDS, Unit::Seconds),
+                amount("bytes", Unit::Bytes).by(&[WAY]),
+                amount("packets", Unit::Packets).by(&[WAY]),
+                amount("dropped", Unit::Packets).by(&[WAY]),
+            ],
+            Watched::PageCache(_) => [CACHED_BEFORE, CACHED_AFTER].map(|name| amount(name, Unit::Bytes)).into(),
+            Watched::Drive(_) => vec![amount(READ, Unit::Bytes)],
+            Watched::Processors => [BUSY, STOLEN].map(|name| amount(name, Unit::Seconds)).into(),
+            Watched::Others => vec![
+                amount(SECONDS, Unit::Seconds),
+                amount(BUSY, Unit::Seconds),
+                amount(SHARE, Unit::Ratio),
+                amount(PART, Unit::Ratio),
+                amount(OWN, Unit::Seconds),
+                amount(KERNEL, Unit::Seconds),
+            ],
+            Watched::Hypervisor(_) | Watched::Container(_) => vec![amount(BUSY, Unit::Seconds).by(&[ROLE])],
+            Watched::Other(_) => Vec::new(),
+        }
+    }
 }
 
 /// What a probe saw of one thing during a cell.
@@ -39,6 +74,16 @@ pub struct Seen {
     pub probe: String,
     /// What it saw.
     pub figures: Vec<Reading>,
+    /// In what its figures are counted that are not among [`Watched::figures`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub units: BTreeMap<String, Unit>,
+}
+
+impl Seen {
+    /// What a probe of this host saw.
+    pub fn here(watched: Watched, probe: &str, figures: Vec<Reading>) -> Self {
+        Self { node: String::new(), watched, probe: probe.to_owned(), figures, units: BTreeMap::new() }
+    }
 }
 
 /// What the backing device did during a cell, from diskstats exactly as iostat computes it.
@@ -69,7 +114,7 @@ impl DeviceUse {
     /// Its figures as a probe declares them.
     pub fn figures() -> Vec<Figure> {
         vec![
-            Figure::amount("seconds", Unit::Seconds),
+            Figure::amount(SECONDS, Unit::Seconds),
             Figure::amount("read-requests", Unit::Requests),
             Figure::amount("write-requests", Unit::Requests),
             Figure::amount("read", Unit::Bytes),
@@ -83,18 +128,13 @@ impl DeviceUse {
 
     /// As the probe of disks gives it for one of this name.
     pub fn seen(&self, disk: &str) -> Seen {
-        Seen {
-            node: String::new(),
-            watched: Watched::Disk(disk.to_owned()),
-            probe: "diskstats".to_owned(),
-            figures: self.readings(),
-        }
+        Seen::here(Watched::Disk(disk.to_owned()), "diskstats", self.readings())
     }
 
     /// Its figures as a probe gives them.
     pub fn readings(&self) -> Vec<Reading> {
         let mut all = vec![
-            Reading::scalar("seconds", self.seconds),
+            Reading::scalar(SECONDS, self.seconds),
             Reading::scalar("read-requests", self.read_ios as f64),
             Reading::scalar("write-requests", self.write_ios as f64),
             Reading::scalar("read", self.read_bytes as f64),
@@ -113,7 +153,7 @@ impl DeviceUse {
         let figure = |name: &str| scalar(&seen.figures, name);
         let count = |name: &str| figure(name).map(|n| n as u64);
         Some(Self {
-            seconds: figure("seconds")?,
+            seconds: figure(SECONDS)?,
             read_ios: count("read-requests")?,
             write_ios: count("write-requests")?,
             read_bytes: count("read")?,
@@ -139,6 +179,10 @@ pub struct CpuUse {
     pub by_role: BTreeMap<String, f64>,
 }
 
+/// The figure of disks, links and processes: seconds that they were watched.
+pub const SECONDS: &str = "seconds";
+/// The label of a link's figures: which way the packets went, as the interface sees it.
+pub const WAY: &str = "way";
 /// The figures of the page cache: bytes of a guest's disk that it holds before and after.
 pub const CACHED_BEFORE: &str = "cached-before";
 /// See [`CACHED_BEFORE`].
@@ -188,7 +232,8 @@ impl CpuUse {
                     }
                 }
                 Watched::Others => others += scalar(&one.figures, PART).unwrap_or(0.0),
-                Watched::Disk(_) | Watched::Link(_) | Watched::PageCache(_) => {}
+                Watched::Disk(_) | Watched::Link(_) | Watched::PageCache(_) | Watched::Drive(_) | Watched::Other(_) => {
+                }
             }
         }
         // A part, since both looks begin and end at times of their own.
@@ -198,22 +243,13 @@ impl CpuUse {
 
     /// As the probe of processors gives it for the host and one hypervisor.
     pub fn seen(&self, hypervisor: &str) -> Vec<Seen> {
-        let seen = |watched: Watched, figures: Vec<Reading>| Seen {
-            node: String::new(),
-            watched,
-            probe: "cpu".to_owned(),
-            figures,
-        };
-        let host = seen(Watched::Processors, vec![Reading::scalar(BUSY, self.host_seconds)]);
+        let host = Seen::here(Watched::Processors, "cpu", vec![Reading::scalar(BUSY, self.host_seconds)]);
         let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
-        let threads =
-            (!self.by_role.is_empty()).then(|| seen(Watched::Hypervisor(hypervisor.to_owned()), roles.collect()));
-        let processes = self.kernel_seconds.map(|kernel| Seen {
-            probe: "others".to_owned(),
-            ..seen(
-                Watched::Others,
-                vec![Reading::scalar(OWN, self.host_seconds - kernel), Reading::scalar(KERNEL, kernel)],
-            )
+        let threads = (!self.by_role.is_empty())
+            .then(|| Seen::here(Watched::Hypervisor(hypervisor.to_owned()), "cpu", roles.collect()));
+        let processes = self.kernel_seconds.map(|kernel| {
+            let figures = vec![Reading::scalar(OWN, self.host_seconds - kernel), Reading::scalar(KERNEL, kernel)];
+            Seen::here(Watched::Others, "others", figures)
         });
         std::iter::once(host).chain(threads).chain(processes).collect()
     }
@@ -232,11 +268,8 @@ mod tests {
     fn what_others_took_is_taken_off_the_hosts_time() {
         let used = CpuUse { host_seconds: 2.0, by_role: BTreeMap::from([("vcpu".into(), 0.5)]), ..CpuUse::default() };
         let mut seen = used.seen("qemu");
-        let others = |part: f64| Seen {
-            node: String::new(),
-            watched: Watched::Others,
-            probe: "others".into(),
-            figures: vec![Reading::scalar(BUSY, 9.0), Reading::scalar(PART, part)],
+        let others = |part: f64| {
+            Seen::here(Watched::Others, "others", vec![Reading::scalar(BUSY, 9.0), Reading::scalar(PART, part)])
         };
         seen.push(others(0.25));
         let cpu = CpuUse::of(&seen);
@@ -251,14 +284,9 @@ mod tests {
     fn the_whole_has_the_clock_of_its_parts() {
         let by_role = BTreeMap::from([("vcpu".to_owned(), 1.5), ("worker".to_owned(), 0.6)]);
         let mut seen = CpuUse { host_seconds: 2.0, by_role, ..CpuUse::default() }.seen("qemu");
-        seen.push(Seen {
-            node: String::new(),
-            watched: Watched::Others,
-            probe: "others".into(),
-            figures: [(BUSY, 9.0), (PART, 0.25), (OWN, 2.2), (KERNEL, 0.3)]
-                .map(|(name, value)| Reading::scalar(name, value))
-                .into(),
-        });
+        let figures = [(BUSY, 9.0), (PART, 0.25), (OWN, 2.2), (KERNEL, 0.3)];
+        let figures = figures.map(|(name, value)| Reading::scalar(name, value)).into();
+        seen.push(Seen::here(Watched::Others, "others", figures));
         let cpu = CpuUse::of(&seen);
         assert!((cpu.host_seconds - 2.5).abs() < 1e-12 && cpu.kernel_seconds == Some(0.3), "{cpu:?}");
         assert!(cpu.by_role.values().sum::<f64>() + 0.3 <= cpu.host_seconds);

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::cell::State;
 use crate::figure::{ACTOR, Compared, Figure, Form, Unit};
 
 /// The latency figure of disk workloads.
@@ -112,6 +113,11 @@ pub struct DiskTraits {
 }
 
 impl DiskTraits {
+    /// What it finds on its target where the study names no state.
+    pub fn state(&self) -> State {
+        if self.writes { State::Fresh } else { State::Filled }
+    }
+
     /// The figures of a workload like this, and the one that it is judged by: small requests by their
     /// number, large ones by their bytes. `timed`: whether it times its requests.
     pub fn figures(&self, timed: bool) -> (Vec<Figure>, &'static str) {

@@ -8,7 +8,7 @@ use crate::stats::{Estimate, Ratio};
 use crate::summary::Share;
 
 /// A gain whose interval lies wholly above this makes a finding severe.
-pub const SEVERE_GAIN: f64 = 2.0;
+const SEVERE_GAIN: f64 = 2.0;
 
 /// Drivers that imitate a hardware controller register by register, by the names of vmio's
 /// entries and of QEMU's devices. (QEMU's nvme is emulated too, but is a queue in memory.)

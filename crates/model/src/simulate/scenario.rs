@@ -3,14 +3,14 @@
 //! a planned pool of a policy.
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use super::{MILLISECOND, SECOND, Source as Sender, Vif};
 use crate::allocate::Member;
 use crate::policy::units;
-use crate::problem::{Problem, Source};
+use crate::problem::TextError;
 use crate::rate::BitRate;
-use crate::toml_reader::{Reader, Section, value_span};
+use crate::toml_reader::{self, Reader, Section, value_span};
 
 /// Bytes of a packet where a scenario does not say.
 pub const PACKET_BYTES: u32 = 1500;
@@ -36,34 +36,13 @@ pub struct Scenario {
     pub vifs: Vec<Vif>,
 }
 
-/// Everything that is wrong in a scenario, in the order of the file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct ScenarioError {
-    /// The problems; never empty.
-    pub problems: Vec<Problem>,
-}
-
 impl Scenario {
     /// Reads a scenario; `file` names it in messages.
     ///
     /// # Errors
     /// Every problem with its line and key.
-    pub fn from_toml(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
-        let source = Source::new(file, text);
-        let mut reader = Reader { source: &source, problems: Vec::new() };
-        let scenario = match DeTable::parse(text) {
-            Ok(root) => read(&mut reader, &root),
-            Err(error) => {
-                reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
-                None
-            }
-        };
-        reader.problems.sort_by_key(|p| p.line);
-        match scenario {
-            Some(scenario) if reader.problems.is_empty() => Ok(scenario),
-            _ => Err(ScenarioError { problems: reader.problems }),
-        }
+    pub fn from_toml(file: &str, text: &str) -> Result<Scenario, TextError> {
+        toml_reader::read(file, text, read)
     }
 }
 
@@ -81,23 +60,22 @@ const KEYS: [&str; 10] = [
     "footnote",
 ];
 
-fn read(reader: &mut Reader<'_>, root: &Spanned<DeTable<'_>>) -> Option<Scenario> {
-    let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
-    reader.known_keys(&top, &KEYS);
-    let capacity = reader.string(&top, "uplink", None).and_then(|text| match units::rate(&text) {
-        Ok(BitRate::ZERO) => refuse(reader, &top, "uplink", "must be at least 1 bit/s".into()),
+fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Option<Scenario> {
+    reader.known_keys(top, &KEYS);
+    let capacity = reader.string(top, "uplink", None).and_then(|text| match units::rate(&text) {
+        Ok(BitRate::ZERO) => refuse(reader, top, "uplink", "must be at least 1 bit/s".into()),
         Ok(rate) => Some(rate),
-        Err(error) => refuse(reader, &top, "uplink", error.to_string()),
+        Err(error) => refuse(reader, top, "uplink", error.to_string()),
     });
-    let period = reader.whole(&top, "period_ms", 1, 10_000);
-    let packet_bytes = or(reader, &top, "packet_bytes", PACKET_BYTES, 64, 65_536);
-    let duration = reader.whole(&top, "duration_s", 1, MAX_SECONDS);
-    let vifs = members(reader, &top);
+    let period = reader.whole(top, "period_ms", 1, 10_000);
+    let packet_bytes = or(reader, top, "packet_bytes", PACKET_BYTES, 64, 65_536);
+    let duration = reader.whole(top, "duration_s", 1, MAX_SECONDS);
+    let vifs = members(reader, top);
     if let (Some(capacity), Some(vifs)) = (capacity, &vifs) {
         let minima: u128 = vifs.iter().map(|v| u128::from(v.contract.min)).sum();
         if minima > u128::from(capacity) {
             let sum = BitRate::of_sum(minima);
-            refuse::<()>(reader, &top, "vm", format!("the minima add up to {sum}, more than the uplink has"));
+            refuse::<()>(reader, top, "vm", format!("the minima add up to {sum}, more than the uplink has"));
         }
     }
     Some(Scenario {

@@ -15,7 +15,7 @@ pub const PART: usize = 3;
 /// Difference of two levels, as a share of the higher one, at least.
 pub const LEAST: f64 = 0.10;
 /// How often a series without a change is cut, at most, as far as its values are independent and normal.
-pub const CHANCE: f64 = 0.001;
+const CHANCE: f64 = 0.001;
 
 /// A change of level.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -27,7 +27,7 @@ pub struct Window {
 
 impl Window {
     /// Whether both bounds are kept.
-    pub fn is_steady(&self) -> bool {
+    fn is_steady(&self) -> bool {
         self.range_ratio <= RANGE && self.slope_ratio.abs() <= SLOPE
     }
 }

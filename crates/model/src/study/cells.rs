@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Disks, Matrix, NamedCell, Paths, Study};
-use crate::cell::{Attachment, Cell, Kind, Nic, Settings, Shape, Side, Subject};
+use crate::cell::{Attachment, Cell, Kind, Nic, Settings, Shape, Side, State, Subject};
 
 /// Most cells that a study may name: in a round of that many each has less than a minute of a week.
 pub const MOST_CELLS: u64 = 10_000;
@@ -70,6 +70,7 @@ impl Matrix {
     pub fn of(target: &str, side: &str, attachment: Option<&Attachment>, workloads: &[String]) -> Matrix {
         let disks = Disks {
             targets: vec![target.to_owned()],
+            states: Vec::new(),
             drivers: attachment.iter().map(|a| a.driver.clone()).collect(),
             caches: attachment.iter().map(|a| a.cache).collect(),
             aios: attachment.iter().map(|a| a.aio).collect(),
@@ -81,7 +82,7 @@ impl Matrix {
 
     /// Cells that it multiplies out to, at most.
     pub(super) fn count(&self) -> u64 {
-        let places = self.disks.as_ref().map_or(0, |d| d.targets.len() as u64)
+        let places = self.disks.as_ref().map_or(0, |d| product([d.targets.len(), d.states.len().max(1)]))
             + self.paths.as_ref().map_or(0, |p| product([p.networks.len(), p.peers.len()]))
             + u64::from(self.machine);
         let ways = match (&self.disks, &self.paths) {
@@ -134,8 +135,11 @@ impl Matrix {
     /// The subjects as the native side has them.
     fn places(&self) -> Vec<Subject> {
         let mut all = Vec::new();
-        if let Some(Disks { targets, .. }) = &self.disks {
-            all.extend(targets.iter().map(|t| Subject::Disk { target: t.clone(), attachment: None }));
+        if let Some(disks) = &self.disks {
+            for target in &disks.targets {
+                let on = |state| Subject::Disk { target: target.clone(), attachment: None, state };
+                all.extend(disks.each_state().into_iter().map(on));
+            }
         }
         if let Some(Paths { networks, peers, .. }) = &self.paths {
             for network in networks {
@@ -150,9 +154,13 @@ impl Matrix {
     /// A subject as a side sees it, in each way that the matrix names.
     fn seen_from(&self, side: &Side, place: &Subject) -> Vec<Subject> {
         match (place, &self.disks, &self.paths) {
-            _ if side.shares_kernel() => vec![place.clone()],
-            (Subject::Disk { target, .. }, Some(disks), _) => {
-                let by = |a: Attachment| Subject::Disk { target: target.clone(), attachment: Some(a) };
+            _ if side.shares_kernel() => {
+                let mut own = place.clone();
+                own.see_no_device();
+                vec![own]
+            }
+            (Subject::Disk { target, state, .. }, Some(disks), _) => {
+                let by = |a| Subject::Disk { target: target.clone(), attachment: Some(a), state: *state };
                 disks.attachments().into_iter().map(by).collect()
             }
             (Subject::Path { network, peer, .. }, _, Some(paths)) if !paths.nics.is_empty() => {
@@ -188,8 +196,12 @@ fn product(lengths: impl IntoIterator<Item = usize>) -> u64 {
 
 impl Disks {
     fn count(&self) -> u64 {
-        let Self { targets: _, drivers, caches, aios, iothreads, options } = self;
+        let Self { targets: _, states: _, drivers, caches, aios, iothreads, options } = self;
         product([drivers.len(), caches.len(), aios.len(), iothreads.len(), options.len()])
+    }
+
+    fn each_state(&self) -> Vec<Option<State>> {
+        if self.states.is_empty() { vec![None] } else { self.states.iter().copied().map(Some).collect() }
     }
 
     fn attachments(&self) -> Vec<Attachment> {

@@ -68,7 +68,7 @@ pub struct Control {
 }
 
 /// A guest's requests count as smaller than its baseline's below this share of their size.
-pub const SMALLER: f64 = 0.8;
+const SMALLER: f64 = 0.8;
 /// Bytes that requests are rounded to where a target's logical block is not known: a sector.
 const SECTOR: u64 = 512;
 /// Largest request of a control cell: what the workloads made from their names take at most.

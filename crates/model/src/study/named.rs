@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Actor, Attachment, Cell, Millis, Nic, Settings, Shape, Side, Subject};
+use crate::cell::{Actor, Attachment, Cell, Millis, Nic, Settings, Shape, Side, State, Subject};
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub struct NamedActor {
 pub struct NamedDisk {
     /// Entry of `disks/targets/`.
     pub target: String,
+    /// What is found on it; `None`: what the workload needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
     /// How the guest sees it; `None` on the native side.
     #[serde(flatten)]
     pub attachment: Option<Attachment>,
@@ -116,7 +119,9 @@ impl From<&Actor> for NamedActor {
             seconds: duration.map(Millis::seconds),
         };
         match subject.clone() {
-            Subject::Disk { target, attachment } => named.disk = Some(NamedDisk { target, attachment }),
+            Subject::Disk { target, attachment, state } => {
+                named.disk = Some(NamedDisk { target, state, attachment });
+            }
             Subject::Path { network, peer, nic } => {
                 let (nic, vhost, queues, ring) = match nic {
                     Some(Nic { model, vhost, queues, ring }) => (Some(model), vhost, queues, ring),
@@ -135,7 +140,9 @@ impl NamedActor {
         let nic =
             |p: &NamedPath| p.nic.clone().map(|model| Nic { model, vhost: p.vhost, queues: p.queues, ring: p.ring });
         let subject = match (&self.disk, &self.path) {
-            (Some(disk), _) => Subject::Disk { target: disk.target.clone(), attachment: disk.attachment.clone() },
+            (Some(NamedDisk { target, state, attachment }), _) => {
+                Subject::Disk { target: target.clone(), attachment: attachment.clone(), state: *state }
+            }
             (_, Some(p)) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },
             (None, None) => Subject::Machine,
         };

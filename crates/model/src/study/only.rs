@@ -61,21 +61,17 @@ impl Study {
         self.repeat.max_minutes = whole.repeat.max_minutes * (BOOTS + (1.0 - BOOTS) * own as f64 / all as f64);
         (own > 0).then_some(self)
     }
-
-    /// The natures of its cells, each once, in the order in which they are shown.
-    pub fn natures(&self, names: &Names) -> Vec<Nature> {
-        Nature::ALL.into_iter().filter(|nature| self.only(&[*nature], names).is_some()).collect()
-    }
 }
 
 impl Matrix {
     /// Without a word on how guests see their disks and paths, as the study of those that have no machine is written.
     fn give_no_devices(&mut self) {
         if let Some(disks) = &mut self.disks {
-            let targets = std::mem::take(&mut disks.targets);
+            let (targets, states) = (std::mem::take(&mut disks.targets), std::mem::take(&mut disks.states));
             let (caches, aios) = (vec![Cache::None], vec![Aio::Native]);
             *disks = Disks {
                 targets,
+                states,
                 drivers: Vec::new(),
                 caches,
                 aios,

@@ -6,8 +6,8 @@ use toml::de::{DeTable, DeValue};
 
 use super::cells::MOST_CELLS;
 use super::{Names, Repeat, Resources, Size, Study};
-use crate::problem::{Problem, Source};
-use crate::toml_reader::{Reader, Section, value_span};
+use crate::problem::TextError;
+use crate::toml_reader::{self, Reader, Section, value_span};
 
 mod baseline;
 mod guard;
@@ -23,29 +23,12 @@ const MIN_MEMORY_MIB: u32 = 192;
 /// What is said of a key that only disks need.
 const NO_DISK: &str = "no cell is on a disk: drop it";
 
-/// Everything that is wrong in a study: unknown keys first, then the rest in the order of the file.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
-pub struct StudyError {
-    /// The problems; never empty.
-    pub problems: Vec<Problem>,
-}
-
-pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, StudyError> {
-    let source = Source::new(file, text);
-    let mut reader = Reader { source: &source, problems: Vec::new() };
-    let study = match DeTable::parse(text) {
-        Ok(root) => reader.study(&root, names),
-        Err(error) => {
-            reader.problem(&error.span().unwrap_or(0..0), "", format!("this is no TOML: {}", error.message()));
-            None
-        }
-    };
-    reader.sort();
-    match study {
-        Some(study) if reader.problems.is_empty() => Ok(study),
-        _ => Err(StudyError { problems: reader.problems }),
-    }
+/// Unknown keys are told first: what is missing is often one of them, misspelt.
+pub(super) fn parse(file: &str, text: &str, names: &Names) -> Result<Study, TextError> {
+    toml_reader::read(file, text, |reader, top| reader.study(top, names)).map_err(|mut error| {
+        error.problems.sort_by_key(|p| !p.is_unknown_key);
+        error
+    })
 }
 
 /// Whether a cell is on a disk, as far as the text says, whatever else is wrong in it: only then are sizes
@@ -67,33 +50,32 @@ fn asks_for_disks(top: &DeTable<'_>) -> bool {
 }
 
 impl Reader<'_> {
-    fn study(&mut self, root: &Spanned<DeTable<'_>>, names: &Names) -> Option<Study> {
-        let top = Section { path: "".into(), span: 0..0, table: root.get_ref() };
+    fn study(&mut self, top: &Section<'_, '_>, names: &Names) -> Option<Study> {
         let keys =
             ["name", "title", "cites", "baseline", "guest", "size", "repeat", "control", "guard", "matrix", "cell"];
-        self.known_keys(&top, &keys);
+        self.known_keys(top, &keys);
         let disks = asks_for_disks(top.table);
-        let name = self.string(&top, "name", None);
-        let title = self.string(&top, "title", None);
-        let cites = self.string(&top, "cites", Some(""));
-        let guest = self.section(&top, "guest").and_then(|s| self.guest(&s));
-        let size = self.size(&top, guest, disks);
-        let repeat = self.section(&top, "repeat").and_then(|s| self.repeat(&s, disks));
-        let baseline = self.baseline(&top, names);
+        let name = self.string(top, "name", None);
+        let title = self.string(top, "title", None);
+        let cites = self.string(top, "cites", Some(""));
+        let guest = self.section(top, "guest").and_then(|s| self.guest(&s));
+        let size = self.size(top, guest, disks);
+        let repeat = self.section(top, "repeat").and_then(|s| self.repeat(&s, disks));
+        let baseline = self.baseline(top, names);
         if !top.table.contains_key("matrix") && !top.table.contains_key("cell") {
             self.problem(&top.span, "matrix", "missing; add at least one [[matrix]] or [[cell]]".to_owned());
         }
         let mut count = 0;
-        let matrix = self.tables(&top, "matrix", |reader, s| {
+        let matrix = self.tables(top, "matrix", |reader, s| {
             let matrix = reader.matrix(s, names)?;
             reader.fits(s, &mut count, matrix.count()).then_some(matrix)
         });
-        let named = self.tables(&top, "cell", |reader, s| {
+        let named = self.tables(top, "cell", |reader, s| {
             let cell = reader.named_cell(s, names)?;
             reader.fits(s, &mut count, 1).then_some(cell)
         });
-        let control = self.control(&top, matrix.as_ref().zip(named.as_ref()), names);
-        let guards = self.guards(&top);
+        let control = self.control(top, matrix.as_ref().zip(named.as_ref()), names);
+        let guards = self.guards(top);
         let study = Study {
             name: name?,
             title: title?,
@@ -107,7 +89,7 @@ impl Reader<'_> {
             matrix: matrix?,
             named: named?,
         };
-        self.sense(&top, &study, names);
+        self.sense(top, &study, names);
         Some(study)
     }
 

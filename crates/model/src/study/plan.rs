@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use self::spans::Spans;
 use super::Study;
-use crate::cell::{Actor, Cell, Millis, Side};
+use crate::cell::{Actor, Cell, Millis, Side, State};
 use crate::result::WorkloadTraits;
 
 pub mod spans;
@@ -260,6 +260,11 @@ fn writes(traits: &[WorkloadTraits], workload: &str) -> bool {
     traits.iter().find(|t| t.name == workload).is_none_or(WorkloadTraits::writes)
 }
 
+/// Whether it is to find its target fresh, so that one that loses its data does.
+fn empties(traits: &[WorkloadTraits], job: &Job<'_>) -> bool {
+    job.actor.state().map_or_else(|| writes(traits, job.workload), |state| state == State::Fresh)
+}
+
 /// What an actor does on a disk.
 #[derive(Debug, Clone, Copy)]
 struct Job<'a> {
@@ -278,12 +283,12 @@ fn targets(cells: &[Cell]) -> Vec<&str> {
     cells.iter().flat_map(Cell::targets).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Bytes of writing targets out again in a round: at most before each reading cell.
+/// Bytes of writing targets out again in a round: at most before each cell that is to find data.
 fn refills(study: &Study, cells: &[Cell], traits: &[WorkloadTraits], rates: &Rates) -> u64 {
     let on = |name: &String| {
         let mine = cells.iter().flat_map(jobs).filter(|job| job.target == name);
-        let (writing, reading): (Vec<_>, Vec<_>) = mine.partition(|job| writes(traits, job.workload));
-        if writing.is_empty() { 0 } else { reading.len() as u64 }
+        let (emptying, filling): (Vec<_>, Vec<_>) = mine.partition(|job| empties(traits, job));
+        if emptying.is_empty() { 0 } else { filling.len() as u64 }
     };
     rates.refilled_targets.iter().map(on).sum::<u64>() * study.target_bytes()
 }
@@ -323,6 +328,12 @@ fn actor_cost(study: &Study, actor: &Actor, traits: &[WorkloadTraits], rates: &R
     let timed = seconds_of(study, actor);
     if !actor.subject.is_disk() {
         return (timed, 0);
+    }
+    if actor.is_warm() {
+        // What is to be in a page cache is read once before, and by dd once again, from there.
+        let warming = study.warm_bytes(actor) as f64 / rates.read_bytes_per_second;
+        let working = if rates.fixed_bytes.contains_key(&actor.workload) { 0.0 } else { timed };
+        return (warming + working, 0);
     }
     let job = traits.iter().find(|t| t.name == actor.workload);
     let writes = job.is_none_or(WorkloadTraits::writes);

@@ -14,6 +14,7 @@ use crate::stats::{Ratio, independent_ratio};
 
 use super::build::cells;
 use super::judge::judge_of;
+use super::shares::comparable;
 
 /// One thing that was not the same around the two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -122,7 +123,7 @@ fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
         }
     }
     let figures = |run: &Run| -> Vec<(u32, f64)> {
-        run.samples.iter().filter(|s| s.cell == *cell).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
+        comparable(&run.samples, cell).filter_map(|s| Some((s.boot, judge.rising(s)?))).collect()
     };
     let (of_a, of_b) = (figures(a), figures(b));
     let without = || if of_a.iter().any(|(_, value)| *value > 0.0) { b.id } else { a.id };

@@ -31,11 +31,18 @@ fn distance(target: &str, a: &Attachment) -> u32 {
 fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
     let alone = || shares.iter().copied().filter(|s| s.cell.is_alone());
     if alone().any(|s| s.cell.attachment().is_some()) {
-        let far = |s: &&Share| Some((distance(s.cell.target()?, s.cell.attachment()?), s.cell.settings.len()));
+        let far = |s: &&Share| {
+            let distance = distance(s.cell.target()?, s.cell.attachment()?);
+            // What a page cache served comes last.
+            Some((s.cell.is_warm(), distance, s.cell.settings.len()))
+        };
         let by_default = |s: &&Share| s.cell.attachment().is_some_and(|a| a.driver == DRIVER);
         return alone().filter(by_default).min_by_key(far);
     }
-    alone().min_by_key(|s| s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio")))
+    alone().min_by_key(|s| {
+        let by_another = s.cell.lead.subject.seen_by().is_some_and(|by| !by.starts_with("virtio"));
+        (s.cell.is_warm(), by_another)
+    })
 }
 
 /// From this share of a cap on a guest reaches it.

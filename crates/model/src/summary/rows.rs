@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::durability::durability;
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::over_time::over_time;
+use super::seen::seen;
 use super::wires::wires;
 use super::{CellRow, Cpu, CpuClock, Device, DiskFigures, FigureRow, PageCache, Percentile};
 use crate::cell::{Cell, Side};
 use crate::figure::{Distribution, Form, SAME_PERCENTILE, Unit, Value, scalar};
 use crate::result::{
-    BANDWIDTH, BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, STOLEN, Sample, Watched,
-    WorkloadTraits, amounts_of,
+    BANDWIDTH, BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, Environment, IOPS, Mark, SECONDS, STOLEN, Sample,
+    Watched, WorkloadTraits, amounts_of,
 };
 use crate::run::Run;
 use crate::stats::{Estimate, geometric_mean, mean, outliers};
@@ -58,17 +59,18 @@ pub(super) fn row(run: &Run, cell: &Cell) -> CellRow {
         durability: durability(run, cell, &samples),
         page_cache: page_cache(&samples),
         wires: wires(&samples),
+        seen: seen(&samples),
         over_time: over_time(run, cell, &judge, &samples),
         marks,
         outlier_rounds: outliers(&judged).into_iter().map(|i| samples[i].round).collect(),
     }
 }
 
-/// What the page cache held of all disks of a sample's guests, over those in which it was counted.
+/// What the host's page cache held of all disks of a sample's guests, over those in which it was counted.
 fn page_cache(samples: &[&Sample]) -> Option<PageCache> {
     let held = |figure: &str| {
         over(samples, |s| {
-            let of = s.seen.iter().filter(|seen| matches!(seen.watched, Watched::PageCache(_)));
+            let of = s.seen.iter().filter(|seen| seen.node.is_empty() && matches!(seen.watched, Watched::PageCache(_)));
             of.filter_map(|seen| scalar(&seen.figures, figure)).reduce(|a, b| a + b)
         })
     };
@@ -207,7 +209,7 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
 /// The seconds in which a sample's cell was watched; `None` where that was not stored.
 fn watched(sample: &Sample) -> Option<f64> {
     let mut own = sample.seen.iter().filter(|seen| seen.node.is_empty() && seen.watched == Watched::Others);
-    own.find_map(|seen| scalar(&seen.figures, "seconds"))
+    own.find_map(|seen| scalar(&seen.figures, SECONDS))
 }
 
 /// The part of the time in which the host's processors had nothing to do. What their own hypervisor took is no idling.

@@ -20,7 +20,7 @@ pub fn share_of(samples: &[Sample], workloads: &[WorkloadTraits], baseline: &Bas
 }
 
 /// Pairs of two cells by round, with the round of each: samples of the same round and boot that
-/// both have the figure. A round that was broken off and taken up by a resumed run has two boots,
+/// both have the figure and that are what their cells say. A round that was broken off and taken up by a resumed run has two boots,
 /// perhaps days apart: its halves are no pair.
 pub fn pairs(
     samples: &[Sample],
@@ -28,15 +28,18 @@ pub fn pairs(
     test: &Cell,
     figure: impl Fn(&Sample) -> Option<f64>,
 ) -> Vec<(u32, Pair)> {
-    let by_round: BTreeMap<u32, &Sample> = samples.iter().filter(|s| s.cell == *base).map(|s| (s.round, s)).collect();
-    samples
-        .iter()
-        .filter(|s| s.cell == *test)
+    let by_round: BTreeMap<u32, &Sample> = comparable(samples, base).map(|s| (s.round, s)).collect();
+    comparable(samples, test)
         .filter_map(|s| {
             let theirs = by_round.get(&s.round).filter(|theirs| theirs.boot == s.boot)?;
             Some((s.round, Pair { boot: s.boot, base: figure(theirs)?, test: figure(s)? }))
         })
         .collect()
+}
+
+/// The samples of a cell that are what it says.
+pub(super) fn comparable<'a>(samples: &'a [Sample], cell: &'a Cell) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().filter(move |s| s.cell == *cell && s.is_comparable())
 }
 
 /// Geometric mean over several comparisons (base, test), taken within each round in which all of
@@ -79,8 +82,7 @@ pub(super) fn unrounded(pairs: &[(u32, Pair)]) -> Vec<Pair> {
 pub fn noise(run: &Run) -> Vec<CellNoise> {
     let of = |cell: &Cell| {
         let judge = judge_of(&run.workloads, cell);
-        let rounds: BTreeMap<u32, &Sample> =
-            run.samples.iter().filter(|s| s.cell == *cell).map(|s| (s.round, s)).collect();
+        let rounds: BTreeMap<u32, &Sample> = comparable(&run.samples, cell).map(|s| (s.round, s)).collect();
         let pairs: Vec<Pair> = rounds
             .iter()
             .filter(|(round, _)| *round % 2 == 0)
@@ -128,7 +130,7 @@ pub(super) fn share(run: &Run, cell: &Cell, baseline: &Baseline, rule: &Converge
 /// Each figure that is compared, the cell against its baseline.
 fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<FigureShare> {
     let of = |cell: &Cell| {
-        let samples = run.samples.iter().filter(|s| s.cell == *cell);
+        let samples = comparable(&run.samples, cell);
         // Of cells with a different number of actors the leading ones are compared.
         match as_many(base, cell) {
             true => collect(samples, |s| judge.all(s, &run.workloads)),

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::figure::Reading;
-use crate::result::{Accel, CpuUse, Mark, Seen, Watched};
+use crate::result::{Accel, CpuUse, Mark, Sample, Seen, Watched};
 use crate::run::Run;
 use crate::stats::Interval;
 use crate::testing::{Bench, guest, native, virtio};
@@ -91,14 +91,39 @@ fn a_row_says_how_busy_its_guests_processors_were() {
     let busy = |run: &Run, cell: &Cell| summarise(run).cell(&cell.key()).unwrap().cpu.vcpu_busy_ratio;
     assert_eq!(busy(&run, &guest), None, "how long was looked is not known");
     for s in &mut run.samples {
-        let figures = vec![Reading::scalar("seconds", 1.0)];
-        s.seen.push(Seen { node: String::new(), watched: Watched::Others, probe: "others".into(), figures });
+        s.seen.push(Seen::here(Watched::Others, "others", vec![Reading::scalar("seconds", 1.0)]));
     }
     let one = busy(&run, &guest).unwrap();
     assert!((one - 0.25).abs() < 0.02, "{one}");
     assert_eq!(busy(&run, &native), None);
     run.environment.vcpus = 2;
     assert!((busy(&run, &guest).unwrap() - one / 2.0).abs() < 1e-9);
+}
+
+/// What was to be read from a page cache and was not is shown, and set against nothing. What was says nothing of disks.
+#[test]
+fn what_was_not_warm_is_in_no_pair() {
+    let warm = |mut cell: Cell| {
+        let crate::cell::Subject::Disk { state, .. } = &mut cell.lead.subject else { panic!("it is on a disk") };
+        *state = Some(crate::cell::State::WarmHost);
+        cell
+    };
+    let (cell, base) = (warm(virtio("device", "seq-read")), warm(native("device", "seq-read")));
+    let mut run = bench().cell(base.clone(), 8e9).cell(cell.clone(), 4e9).run();
+    let cold = |s: &&mut Sample| (s.cell == cell && s.round == 1) || (s.cell == base && s.round == 4);
+    for sample in run.samples.iter_mut().filter(cold) {
+        sample.marks.push(Mark::NotWarm);
+        sample.result.amend(|work| work.seconds *= 10.0);
+    }
+    let s = summarise(&run);
+    let share = s.share(&cell.key()).unwrap();
+    assert_eq!((share.share_ratio.pairs, (share.share_ratio.value * 10.0).round()), (4, 5.0));
+    let row = s.cell(&cell.key()).unwrap();
+    assert_eq!((row.samples, row.marks[&Mark::NotWarm]), (6, 1));
+    assert!(s.headlines().all(|headline| !headline.cells.contains(&cell.key())));
+    let measured = crate::facts::facts_of(&run, &s).measured.unwrap();
+    let left = measured.cells.iter().map(|row| &row.cell).chain(measured.shares.iter().map(|share| &share.cell));
+    assert!(left.chain(measured.gains.iter().map(|gain| &gain.after)).all(|cell| !cell.is_warm()));
 }
 
 /// A sample with a device stall stays in the share, which says so, whichever side has it.

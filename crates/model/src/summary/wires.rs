@@ -4,11 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Reading, scalar};
-use crate::result::{Sample, Seen, Watched};
+use crate::result::{SECONDS, Sample, Seen, WAY, Watched};
 use crate::stats::{Estimate, mean};
-
-/// The label of a link's figures: which way the packets went, as the interface sees it.
-pub const WAY: &str = "way";
 
 /// What went through an interface, with all headers, over the samples of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +51,7 @@ fn carried(all: &[&Seen], way: &str) -> Option<Carried> {
         let is = |reading: &&Reading| reading.figure == figure && reading.labels.get(WAY).is_some_and(|its| its == way);
         let value = |seen: &&Seen| {
             let amount = seen.figures.iter().find(is)?.value.typical()?;
-            let seconds = scalar(&seen.figures, "seconds").filter(|s| *s > 0.0);
+            let seconds = scalar(&seen.figures, SECONDS).filter(|s| *s > 0.0);
             if rate { Some(amount / seconds?) } else { Some(amount) }
         };
         mean(&all.iter().filter_map(value).filter(|x| x.is_finite()).collect::<Vec<f64>>())

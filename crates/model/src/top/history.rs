@@ -11,13 +11,13 @@ use super::verdict::share::{self, Actor, Identity};
 
 /// A disk is quiet when no more requests than this are at it at once, on average: one program that
 /// waits for each of its requests is no load that others wait for.
-pub const QUIET_DEPTH: f64 = 1.5;
+const QUIET_DEPTH: f64 = 1.5;
 /// Fewer requests than this in a direction say nothing of its latency.
 const LEAST_REQUESTS: u64 = 10;
 /// From so many requests on, a direction alone tells whether requests wait.
 const SLOWED_REQUESTS: u64 = 100;
 /// A guest is quiet when it has less than this share of the disk's time.
-pub const QUIET_SHARE: f64 = 0.10;
+const QUIET_SHARE: f64 = 0.10;
 /// Intervals kept.
 const KEPT: usize = 512;
 

@@ -12,7 +12,7 @@ pub const STEPS: u32 = 4;
 pub const BUCKETS: usize = ((24 - 2) * STEPS + 2 * STEPS) as usize;
 
 /// Of fewer requests no 99th percentile is told: it would be their largest, by chance.
-pub const LEAST_FOR_P99: u64 = 100;
+const LEAST_FOR_P99: u64 = 100;
 /// A percentile may be off by this part of its size: the width of a bucket.
 pub const BUCKET_ERROR: f64 = 1.0 / STEPS as f64;
 

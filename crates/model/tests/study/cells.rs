@@ -186,12 +186,42 @@ fn cells_of_several_actors_are_named_one_by_one() {
     assert!(cells[4].is_native() && !study.is_native_only());
 }
 
+const STATES: &str = r#"[[matrix]]
+sides = ["native", "qemu"]
+disks = { targets = ["preallocated"], states = ["filled", "warm-guest", "warm-host"], drivers = ["virtio-blk"] }
+workloads = ["dd-read"]
+[[cell]]
+actors = [{ side = "native", disk = { target = "sparse", state = "filled" }, workload = "seq-write" }]
+"#;
+
+/// A state is a part of a cell's name. What a guest's own page cache holds is compared with what the host's does natively.
+#[test]
+fn states_of_disks_are_named() {
+    let study = whole(disks(), STATES);
+    assert_eq!(
+        keys(&study),
+        [
+            "preallocated+filled/native/dd-read",
+            "preallocated+filled/qemu/virtio-blk,none,native/dd-read",
+            "preallocated+warm-host/native/dd-read",
+            "preallocated+warm-guest/qemu/virtio-blk,none,native/dd-read",
+            "preallocated+warm-host/qemu/virtio-blk,none,native/dd-read",
+            "sparse+filled/native/seq-write",
+        ]
+    );
+    let cold = whole(format!("baseline.like.state = \"filled\"\n{}", disks()), STATES);
+    let warm = cold.cells().into_iter().find(|cell| cell.key().contains("warm-guest")).unwrap();
+    let base = cold.baseline.of(&warm).unwrap().key();
+    assert_eq!(base, "preallocated+filled/qemu/virtio-blk,none,native/dd-read");
+}
+
 /// What is stored of a cell by its actors is that cell.
 #[test]
 fn cells_go_there_and_back_through_their_names() {
     let shaped =
         "[[matrix]]\nsides = [\"qemu\"]\nshapes = [{ pins = [3] }]\nmachine = true\nworkloads = [\"openssl\"]\n";
-    let cells = [whole(disks(), NAMED).cells(), study(SMALL).cells(), whole(no_disks(), shaped).cells()].concat();
+    let (named, states) = (whole(disks(), NAMED).cells(), whole(disks(), STATES).cells());
+    let cells = [named, states, study(SMALL).cells(), whole(no_disks(), shaped).cells()].concat();
     for cell in cells {
         assert_eq!(NamedCell::from(&cell).cell(), Some(cell));
     }

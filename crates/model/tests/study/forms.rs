@@ -40,8 +40,8 @@ settings = { swap = "off" }
         [
             "bad.toml:18: matrix.targets: unknown key; there is sides, shapes, disks, paths, machine, workloads, settings"
                 .to_owned(),
-            "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, driver, \
-             cache, aio, iothread, options)"
+            "bad.toml:28: cell.actors.disk.drivers: unknown key; did you mean `driver`? (there is target, state, \
+             driver, cache, aio, iothread, options)"
                 .to_owned(),
             "bad.toml:4: guest.vcpus: 0 is out of range: 1 to 1024".to_owned(),
             "bad.toml:17: matrix.sides: unknown entry `qemo`; did you mean `qemu`? (there is native, qemu)".to_owned(),
@@ -150,6 +150,15 @@ fn actors_are_held_to_what_they_are() {
     assert_eq!(of(&format!("side = \"qemu\", {disk}")), "18: cell.actors.workload: missing");
     assert_eq!(of(&format!("{disk}, workload = \"seq-read\"")), "18: cell.actors.side: missing");
     let with = |more: &str| of(&format!("side = \"qemu\", {disk}, workload = \"seq-read\", {more}"));
+    assert!(
+        of("side = \"native\", disk = { target = \"device\", state = \"warm-guest\" }, workload = \"seq-read\"")
+            .ends_with("cell.actors.disk.state: says something of a guest, and this is native")
+    );
+    let warm = disk.replace("\"device\"", "\"device\", state = \"warm\"");
+    assert!(
+        of(&format!("side = \"qemu\", {warm}, workload = \"seq-read\""))
+            .contains("disk.state: unknown entry `warm`; did you mean `warm-")
+    );
     assert!(with("nth = 0").ends_with("cell.actors.nth: 0 is out of range: 1 to 64"));
     let bad = format!("side = \"qemu\", {disk}, workload = \"seq-read\", start_seconds = -1, seconds = 0");
     let both = said(&disks(), &format!("[[cell]]\nactors = [\n{{ {bad} }},\n]\n"));

@@ -152,6 +152,25 @@ fn a_span_suffices_for_the_longest_actor() {
     assert_eq!((of(2) >> 20, of(4) >> 20), (64, 125));
 }
 
+/// What is to be warm is read once before; what overwrites a target that others empty has it written out first.
+#[test]
+fn states_have_their_price() {
+    let of = |target: &str, states: &str, workload: &str| {
+        let cells = format!(
+            "[[matrix]]\nsides = [\"native\"]\ndisks = {{ targets = [\"{target}\"], states = [{states}] }}\n\
+             workloads = [\"{workload}\"]\n"
+        );
+        estimate(&whole(disks().replace("_written = 10", "_written = 100"), &cells), &traits(), &rates())
+    };
+    // A quarter of the memory, by a program that reads it once more from there.
+    let warm = of("preallocated", "\"warm-host\"", "dd-read");
+    let seconds = (1u64 << 30) as f64 / 800e6 + (64u64 << 20) as f64 / 800e6 + 1.0;
+    assert!((warm.first_round_seconds - seconds).abs() < 1e-9, "{}", warm.first_round_seconds);
+    assert_eq!(warm.round_bytes_written, 0);
+    let written = |states: &str| of("sparse", states, "seq-write").round_bytes_written >> 30;
+    assert_eq!((written("\"fresh\""), written("\"filled\""), written("\"fresh\", \"filled\"")), (1, 1, 3));
+}
+
 /// The largest shape is what the plan asks of the machine; a guest of another shape is another guest.
 #[test]
 fn shapes_are_in_the_plan() {

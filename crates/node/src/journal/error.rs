@@ -1,4 +1,4 @@
-//! Why a change could not be taken back, and why the file of a journal or of a ledger cannot be read.
+//! Why a change could not be taken back, and why the file of a journal or of an undo log cannot be read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ pub(crate) enum VolumeFailure {
     StillThere,
 }
 
-/// Why the file of a journal or of a ledger cannot be read.
+/// Why the file of a journal or of an undo log cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub(crate) enum Unreadable {

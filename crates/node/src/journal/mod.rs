@@ -13,11 +13,11 @@ pub(crate) mod change;
 pub(crate) mod errand;
 pub(crate) mod error;
 pub mod held;
-pub mod ledger;
 pub mod loops;
 pub(crate) mod recover;
 pub(crate) mod removal;
 pub(crate) mod trust;
+pub mod undo_log;
 pub(crate) mod volume;
 pub mod warden;
 

@@ -10,11 +10,11 @@ use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use crate::reach::{self, Error, LIMIT, MOST_SAID, Machine, NO_PLACE, OURS, Program, SILENCE};
 
-mod base64;
 mod error;
 mod pump;
 mod virsh;
@@ -166,7 +166,7 @@ fn run(virsh: &mut Virsh, script: &str, until: Instant) -> Result<String, Troubl
     loop {
         let now = virsh.ask("guest-exec-status", &json!({ "pid": pid }))?;
         if now["exited"] == true {
-            let said = base64::decode(now["out-data"].as_str().unwrap_or_default());
+            let said = BASE64.decode(now["out-data"].as_str().unwrap_or_default().as_bytes()).ok();
             let said = said.filter(|said| said.len() <= MOST_SAID);
             let said = said.ok_or_else(|| Trouble::Shell("said too much".to_owned()))?;
             return Ok(String::from_utf8_lossy(&said).into_owned());

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use super::base64;
 use super::error::Trouble;
 use super::virsh::Virsh;
 use crate::reach::{Carrier, END_LIMIT};
@@ -190,7 +190,7 @@ pub fn close(virsh: &mut Virsh, file: i64) -> Result<(), Trouble> {
 
 /// Writes [`WRITE_BYTES`] at most, and sees that they are there.
 pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), Trouble> {
-    let said = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": base64::encode(bytes) }))?;
+    let said = virsh.ask("guest-file-write", &json!({ "handle": file, "buf-b64": BASE64.encode(bytes) }))?;
     let written = number(&said["count"])?;
     if written != bytes.len() as i64 {
         return Err(Trouble::Cut { written, bytes: bytes.len() });
@@ -200,9 +200,9 @@ pub fn write(virsh: &mut Virsh, file: i64, bytes: &[u8]) -> Result<(), Trouble> 
 
 fn read(virsh: &mut Virsh, file: i64) -> Result<Vec<u8>, Trouble> {
     let said = virsh.ask("guest-file-read", &json!({ "handle": file, "count": READ_BYTES }))?;
-    let bytes = base64::decode(said["buf-b64"].as_str().unwrap_or_default());
     let wrong = |what: &str| Trouble::GuestAgent(what.to_owned());
-    let bytes = bytes.ok_or_else(|| wrong("answered with what is no base64"))?;
+    let bytes = BASE64.decode(said["buf-b64"].as_str().unwrap_or_default().as_bytes());
+    let bytes = bytes.map_err(|_| wrong("answered with what is no base64"))?;
     let fits = bytes.len() <= READ_BYTES && said["count"].as_u64() == Some(bytes.len() as u64);
     fits.then_some(bytes).ok_or_else(|| wrong("gave other bytes than it says"))
 }

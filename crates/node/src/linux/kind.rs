@@ -6,7 +6,7 @@ use super::device;
 use crate::FileStat;
 
 /// The bits that hold the type, `S_IFMT`.
-pub const MASK: u32 = 0o170_000;
+const MASK: u32 = 0o170_000;
 /// `S_IFREG`: a regular file.
 pub const FILE: u32 = 0o100_000;
 /// `S_IFDIR`: a directory.

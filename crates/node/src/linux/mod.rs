@@ -17,6 +17,7 @@
 //! | the machine's own addresses (`net/fib_trie`, `net/if_inet6`) | [`addresses`] |
 //! | devices by their bus: PCI, Xen's back ends | [`bus`] |
 //! | counters of NFS mounts (`mountstats`) | [`nfs`] |
+//! | counters of energy (`/sys/class/powercap`) | [`powercap`] |
 //! | the numbers of devices | [`device`] |
 //! | the type bits of a mode | [`kind`] |
 //!
@@ -54,6 +55,7 @@ pub mod maps;
 pub mod mounts;
 pub mod net;
 pub mod nfs;
+pub mod powercap;
 pub mod process;
 pub mod silent;
 pub mod system;

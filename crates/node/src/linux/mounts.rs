@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{device, process};
 use crate::{Reader, Result};
@@ -116,6 +116,13 @@ pub fn parse(mountinfo: &[u8]) -> Vec<Mount> {
         })
     };
     mountinfo.split(|&b| b == b'\n').filter_map(line).collect()
+}
+
+/// The parts of a path, the last one first, as its links and mounts are followed one by one.
+pub fn parts(path: &Path) -> Vec<PathBuf> {
+    let named =
+        |c: Component<'_>| matches!(c, Component::Normal(_) | Component::ParentDir).then(|| c.as_os_str().into());
+    path.components().rev().filter_map(named).collect()
 }
 
 /// Octal escapes (`\040`) as bytes, as the kernel writes blanks in paths (`mangle_path`: mountinfo, mounts, swaps,

@@ -2,10 +2,10 @@
 //! program (FUSE), block devices of a cluster or a server, and what lies on them. Told by the table of mounts and
 //! sysfs alone: the storage itself is never asked, so that the answer always comes.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use super::block::{self, Device};
-use super::mounts::{self, Mount, NetworkMount};
+use super::mounts::{self, Mount, NetworkMount, parts};
 use crate::Reader;
 
 /// Layers below each other that are followed: a file on a loop device over a file, and so on.
@@ -116,13 +116,6 @@ impl Look<'_> {
         }
         device.slaves().iter().find_map(|slave| self.device(&Device::named(self.reader, slave), deep))
     }
-}
-
-/// The parts of a path, the last one first.
-fn parts(path: &Path) -> Vec<PathBuf> {
-    let named =
-        |c: Component<'_>| matches!(c, Component::Normal(_) | Component::ParentDir).then(|| c.as_os_str().into());
-    path.components().rev().filter_map(named).collect()
 }
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ impl Pinned {
     ///
     /// # Errors
     /// [`Error::Refused`] with the difference.
-    pub fn same_disk(&self, reader: &dyn Reader, opened: &File) -> Result<()> {
+    fn same_disk(&self, reader: &dyn Reader, opened: &File) -> Result<()> {
         let look = |source| Error::Io { what: "look at", path: self.asked.clone(), source };
         match self.identity.differs(&identity(reader, opened).map_err(look)?) {
             None => Ok(()),

@@ -1,5 +1,6 @@
 //! What a target yields: the thing that a hypervisor opens as a guest's disk.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -33,6 +34,14 @@ pub enum Storage {
         /// Name of the export.
         export: String,
     },
+    /// A server of the NBD protocol on another host, over TCP. It is reached from the network namespace that the
+    /// hypervisor is started in.
+    NbdTcp {
+        /// Its address and port.
+        server: SocketAddr,
+        /// Name of the export.
+        export: String,
+    },
     /// A Ceph RADOS block device through librbd.
     Rbd {
         /// Pool.
@@ -51,7 +60,7 @@ impl Storage {
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) | Self::BlockDevice(path) | Self::Image { path, .. } => Some(path),
-            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::Rbd { .. } => None,
+            Self::VhostUserBlk { .. } | Self::Nbd { .. } | Self::NbdTcp { .. } | Self::Rbd { .. } => None,
         }
     }
 
@@ -61,6 +70,7 @@ impl Storage {
             Self::File(_) | Self::BlockDevice(_) | Self::Image { .. } => None,
             Self::VhostUserBlk { .. } => Some("vhost-user-blk"),
             Self::Nbd { .. } => Some("NBD over a Unix socket"),
+            Self::NbdTcp { .. } => Some("NBD over TCP"),
             Self::Rbd { .. } => Some("librbd"),
         }
     }

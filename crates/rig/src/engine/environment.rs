@@ -1,18 +1,21 @@
 //! Where a run is made: what is known of the host before anything runs on it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vmio_model::cell::{Actor, Cell};
-use vmio_model::result::Environment;
+use vmio_model::result::{self, Environment};
+use vmio_model::versions::unlike;
 use vmio_node::linux::system;
-use vmio_node::{Exec, Node};
+use vmio_node::{Local, Node};
 
-use super::afar::{Afar, Peer};
 use super::plan::Planned;
 use crate::image::{self, Image};
-use crate::nets;
+use crate::nodes::{Is, Machine, Measured, Nodes, Peer};
 use crate::workloads::{self, Role, Workload};
+use crate::{guests, nets};
 
 /// Seconds since the epoch.
 pub fn now() -> f64 {
@@ -29,20 +32,39 @@ pub fn memory_bytes(local: &dyn Node) -> u64 {
     system::memory_bytes(local.reader(), "MemTotal").unwrap_or(0)
 }
 
+/// What a machine that is measured as it is says of itself.
+pub fn of_measured(machine: &Machine, own: &Measured) -> result::Afar {
+    let reader = machine.node.reader();
+    result::Afar {
+        address: machine.address.clone(),
+        dir: own.dir.display().to_string(),
+        device: own.device.as_ref().map(|device| format!("{}, {}", device.named(), device.identity.describe())),
+        kernel: system::release(reader).unwrap_or_default(),
+        cpu: cpu(&*machine.node),
+        cpus: system::cpus_online(&system::cpuinfo(reader)) as u32,
+        memory_bytes: memory_bytes(&*machine.node),
+        settings: own.known.settings.clone(),
+        findings: own.known.findings.clone(),
+    }
+}
+
+/// The peer of paths to another machine, which is asked for what these cells need to know of it. Only looks.
+pub fn peer(address: &str, node: Arc<dyn Node>, ends: (IpAddr, IpAddr), cells: &[Cell]) -> Machine {
+    let theirs = programs_of_peer(cells, &*node);
+    let told = unlike(&programs(cells, None, &Local::new(), &Nodes::default()), &theirs);
+    let own = Peer { programs: theirs, told, ..Peer::of(&*node, ends) };
+    Machine { address: address.to_owned(), node, is: Is::Peer(own) }
+}
+
 /// Version lines of the programs that cells run: on either side of this host, whose guests' image has the host's own
 /// files, and on the other machine that is measured, which has programs of its own. Where both run one, both are told.
-pub fn programs(
-    cells: &[Cell],
-    image: Option<&Image>,
-    local: &dyn Node,
-    afar: Option<&Afar>,
-) -> BTreeMap<String, String> {
+pub fn programs(cells: &[Cell], image: Option<&Image>, local: &dyn Node, nodes: &Nodes) -> BTreeMap<String, String> {
     let version = |name: &str| match image.and_then(|image| image.programs.get(name)) {
         Some(version) => Some(version.clone()),
         None => image::version(local, name),
     };
     let mut all = versions(cells, |actor| !actor.side.is_afar(), |workload| workload.roles(), version);
-    let Some(afar) = afar else { return all };
+    let Some((afar, _)) = nodes.measured() else { return all };
     let there =
         versions(cells, |a| a.side.is_afar(), |workload| workload.roles(), |name| image::version(&*afar.node, name));
     for (name, theirs) in there {
@@ -87,11 +109,6 @@ pub fn fio(image: Option<&Image>, local: &dyn Node) -> Option<String> {
 /// The environment as far as it is known before the first guest.
 pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
     let arch = planned.study.arches().into_iter().next().unwrap_or_default();
-    let qemu = crate::qemu::find_qemu(local.reader(), arch).ok().and_then(|qemu| {
-        let asked = Exec::new(qemu.to_string_lossy()).args(["--version"]).limit(Duration::from_secs(10));
-        let output = local.exec(&asked).ok().filter(vmio_node::Output::ok)?;
-        output.out().lines().next().map(str::to_owned)
-    });
     Environment {
         vmio: env!("CARGO_PKG_VERSION").into(),
         kernel: system::release(local.reader()).unwrap_or_default(),
@@ -101,10 +118,10 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         memory_bytes: memory_bytes(local),
         accel: None,
         accel_reason: String::new(),
-        qemu,
+        qemu: guests::ALL.iter().find_map(|kind| kind.version(local, arch)),
         fio: None,
         programs: BTreeMap::new(),
-        peer_programs: planned.peer.as_ref().map(|peer| peer.programs.clone()).unwrap_or_default(),
+        peer_programs: planned.nodes.peer().map(|(_, own)| own.programs.clone()).unwrap_or_default(),
         backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
         modelled: planned.placed.as_ref().and_then(|p| p.place.ground.modelled().cloned()),
         vcpus: planned.study.guest.vcpus,
@@ -114,8 +131,8 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         guest_kernel_file: planned.kernel.as_ref().map(|(kernel, _)| kernel.file.display().to_string()),
         other_guests: planned.others.guests.len() as u32,
         cap_ratio: None,
-        afar: planned.afar.as_ref().map(Afar::told),
-        peer: planned.peer.as_ref().map(Peer::to_string),
+        afar: planned.nodes.measured().map(|(machine, own)| of_measured(machine, own)),
+        peer: planned.nodes.peer().map(|(machine, _)| machine.to_string()),
         node: std::env::var(crate::lab::NODE_VARIABLE).ok().filter(|n| !n.is_empty()),
         written_beside_bytes: 0,
     }
@@ -123,13 +140,11 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use vmio_model::cell::{Side, Subject};
     use vmio_node::fake::{Fake, says};
 
     use super::*;
-    use crate::engine::afar::Known;
+    use crate::nodes::Known;
 
     #[test]
     fn each_machine_is_asked_for_what_it_runs() {
@@ -137,19 +152,14 @@ mod tests {
             Fake::new(name).command(move |cmd| (cmd.args == ["--version"]).then(|| says(version)))
         };
         let (here, there, peer) = (host("here", "1.0\n"), host("there", "2.0\n"), host("peer", "3.0\n"));
-        let afar = Afar {
-            address: "ssh://there".into(),
-            node: Arc::new(there),
-            dir: "/srv".into(),
-            device: None,
-            force: false,
-            known: Known::default(),
-        };
+        let own = Measured { dir: "/srv".into(), device: None, force: false, known: Known::default() };
+        let there = Machine { address: "ssh://there".into(), node: Arc::new(there), is: Is::Measured(own) };
+        let nodes = Nodes::from(there);
         let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
         let on = |side: &str, workload: &str| Cell::of(Side::of(side), Subject::Machine, workload);
         let wire = Cell::of(Side::native(), path, "iperf3-tcp");
         let told = |cells: &[Cell]| {
-            let all = programs(cells, None, &here, Some(&afar));
+            let all = programs(cells, None, &here, &nodes);
             all.into_iter().map(|(name, version)| format!("{name} {version}")).collect::<Vec<_>>()
         };
         let away = on("ssh", "openssl-aes-256-cbc");

@@ -8,9 +8,11 @@ use std::time::Instant;
 use vmio_model::run::Run;
 use vmio_node::{Journal, Local, Node};
 
-use super::machine::{Machine, MustStop, Parts};
+use super::bed::Bed;
+use super::bed::prepare::{MustStop, Parts};
 use super::measure::{self, Ended, Event, Next};
 use super::plan::Planned;
+use super::runner::Runner;
 use super::store::Store;
 use super::watcher::{self, Watcher};
 
@@ -24,6 +26,8 @@ pub struct Job<'a> {
     pub gentle_share: f64,
     /// Use the user's own device whatever it holds.
     pub force: bool,
+    /// The command of a meter that tells this machine's power.
+    pub power_command: Option<&'a str>,
     /// Sockets of the guests.
     pub run_dir: &'a Path,
     /// Images, and whether KVM works.
@@ -62,18 +66,18 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             None
         }
     };
-    let prepared = Machine::prepare(
+    let prepared = Bed::prepare(
         Parts {
             study: &planned.study,
             store: job.store,
             local,
             journal: Arc::clone(journal),
             placed: planned.placed.clone(),
-            afar: planned.afar.clone(),
-            peer: planned.peer.clone(),
+            nodes: planned.nodes.clone(),
             cost: &planned.cost,
             traits: &planned.traits,
             force: job.force,
+            power_command: job.power_command,
             pace: planned.gentle.then_some(job.gentle_share),
             watcher,
             run_dir: job.run_dir.to_owned(),
@@ -83,22 +87,22 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
         },
         run,
     );
-    let mut machine = match prepared.map_err(anyhow::Error::downcast::<MustStop>) {
-        Ok(machine) => machine,
+    let mut runner = match prepared.map_err(anyhow::Error::downcast::<MustStop>) {
+        Ok(bed) => Runner::on(bed),
         Err(Ok(MustStop(reason))) => return Ok(Ended::Stopped(reason)),
         Err(Err(error)) => return Err(error),
     };
-    // Whatever fails in here: the machine knows how to leave storage that is sick.
+    // Whatever fails in here: the bed knows how to leave storage that is sick.
     let ended = (|| {
         if planned.gentle {
-            machine.be_gentle(job.gentle_share)?;
+            runner.bed.be_gentle(job.gentle_share)?;
         }
         let began = Instant::now();
         let seconds = || began.elapsed().as_secs_f64();
-        measure::measure(&planned.study, job.next, run, job.store, &mut machine, &seconds, tell)
+        measure::measure(&planned.study, job.next, run, job.store, &mut runner, &seconds, tell)
     })();
     tell(Event::Over);
-    machine.finish();
+    runner.finish();
     ended
 }
 

@@ -13,7 +13,7 @@ use super::events::Dev;
 /// The events, all of the subsystem `block`.
 pub(super) const EVENTS: [&str; 2] = ["block_bio_queue", "block_rq_complete"];
 /// Where tracefs is found; the second is its place inside debugfs, on old systems.
-pub(super) const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// What the watch needs of a host, in the order in which to mend it.
 pub const REQUIREMENTS: &[Requirement] = &[

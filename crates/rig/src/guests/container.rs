@@ -17,9 +17,7 @@ use vmio_node::linux::system;
 use vmio_node::{End, Exec, Node, Process, Reader, Remote, container};
 
 use super::directory::{self, Directory};
-use super::{
-    Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result, Unfit, file_error, listed,
-};
+use super::{Disks, Error, Guest, GuestKind, GuestSpec, LaunchCtx, Result, Unfit, file_error, listed};
 use crate::limits::{self, Share};
 use crate::ours::{self, AGENT};
 
@@ -204,17 +202,11 @@ impl Guest for Contained {
     fn node(&self) -> Arc<dyn Node> {
         Arc::clone(&self.node)
     }
-    fn hypervisor(&self) -> Option<&Hypervisor> {
-        None
-    }
     fn processes(&self) -> Option<Processes> {
         Some(self.processes)
     }
     fn disks(&self) -> Option<&dyn Disks> {
         Some(self)
-    }
-    fn accelerator(&self) -> Option<&Accelerator> {
-        None
     }
     fn boot_seconds(&self) -> Option<f64> {
         Some(self.boot_seconds)
@@ -236,9 +228,6 @@ impl Disks for Contained {
             disk: id.to_owned(),
             hint: String::new(),
         })
-    }
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        Ok(BTreeMap::new())
     }
 }
 

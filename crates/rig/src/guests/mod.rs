@@ -1,9 +1,10 @@
 //! Machines that work is measured on: the host itself and guests that vmio starts on it. Only its
-//! owner stops a guest. It yields a node where commands run in it and, where that can be seen, a
-//! handle on its hypervisor. Guests of others, which are only looked at, are `vmio-look`'s `kinds`.
+//! owner stops a guest. It yields a node where commands run in it and, where that can be seen, what
+//! its hypervisor is at. Guests of others, which are only looked at, are `vmio-look`'s `kinds`.
 //!
-//! Adding a kind of guest: a file with a type that implements [`GuestKind`], and its line in
-//! [`ALL`].
+//! Adding a kind of guest (another hypervisor): a file with a type that implements [`GuestKind`] and one that
+//! implements [`Guest`], and its line in [`ALL`]. What only that hypervisor has (its devices for the drivers and cards,
+//! its monitor, its threads' names) lies with it, as QEMU's in `qemu/`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,26 +12,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Arch, Attachment, Nic, Shape};
+use vmio_model::cell::{Actor, Arch, Attachment, Nic, Shape};
 use vmio_model::result::Accel;
 use vmio_node::{Journal, Node, Reader};
 
 use crate::disks::Storage;
 use crate::image::Image;
+use crate::nodes::Nodes;
 
 mod container;
 mod directory;
-mod hypervisor;
+mod error;
 mod native;
 pub mod qemu;
 mod ssh;
 mod unfit;
 
+use error::file_error;
+
 pub use container::Processes;
-pub use hypervisor::{Hypervisor, Thread};
+pub use error::{Error, Result};
+pub use qemu::Drive;
 pub use ssh::NO_MACHINE;
 pub use unfit::Unfit;
-pub use vmio_look::qemu::threads::Role;
 
 /// All kinds, in the order in which they are shown.
 pub const ALL: &[&dyn GuestKind] = &[&native::Native, &qemu::Qemu, &container::Container, &ssh::Ssh];
@@ -64,17 +68,42 @@ pub trait GuestKind: Sync {
             false => Err(Unfit::Shape(self.name())),
         }
     }
-    /// Starts one and waits until commands can run in it.
-    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>>;
+    /// Why one cannot have the device by which an actor sees its subject, if it cannot. The host is asked only where
+    /// that depends on its programs.
+    fn unfit(&self, _host: &dyn Node, _actor: &Actor) -> Option<Unfit> {
+        None
+    }
+    /// What its hypervisor is called in messages.
+    fn hypervisor(&self) -> &'static str {
+        self.name()
+    }
+    /// Memory in MiB that its hypervisor may use beside a guest's.
+    fn own_mib(&self) -> u32 {
+        0
+    }
+    /// The hypervisor that this host has for guests of a processor, in its own words; `None` where there is none.
+    fn version(&self, _host: &dyn Node, _arch: Arch) -> Option<String> {
+        None
+    }
+    /// What runs its guests here, as far as that is known without starting one.
+    fn accelerator(&self, _host: &dyn Reader, _arch: Arch, _state_dir: &Path) -> Option<Accelerator> {
+        None
+    }
+    /// Starts one and waits until commands can run in it. The host itself is never started.
+    fn launch(&self, _ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
+        Err(Error::Spec { guest: spec.name.clone(), reason: "this kind is never started".to_owned() })
+    }
 }
 
 /// What a launch works with.
 pub struct LaunchCtx<'a> {
     /// The host. Its processes belong to `journal`.
     pub node: Arc<dyn Node>,
+    /// The machines of the run: the side `ssh` is one that was reached before it.
+    pub nodes: &'a Nodes,
     /// Takes note of everything that the launch leaves on the host.
     pub journal: Arc<Journal>,
-    /// What guests of our own start from; `None` where only the native side is wanted.
+    /// What guests of our own start from; `None` where none does.
     pub image: Option<&'a Image>,
     /// Directory for sockets and logs of running guests. Must be short: the name of a Unix socket
     /// below it has at most 107 bytes.
@@ -92,8 +121,6 @@ pub struct LaunchCtx<'a> {
     /// What goes before the command of the hypervisor, or of the container, so that it runs in a network namespace;
     /// empty: in ours, and a container in one of its own.
     pub enter: Vec<String>,
-    /// The other machine that was reached for the run.
-    pub afar: Option<Arc<dyn Node>>,
     /// Told what is being done, a few times a launch.
     pub progress: &'a dyn Fn(&str),
 }
@@ -145,10 +172,10 @@ pub struct NicSpec {
 pub struct DiskSpec {
     /// How the caller calls it; unique in the guest.
     pub id: String,
-    /// What the hypervisor opens. The native side needs one with a path.
+    /// What the hypervisor opens. A container needs one with a path.
     pub storage: Storage,
-    /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. The native side and containers use
-    /// what is there as it is.
+    /// How the guest sees it. Its driver is one of [`crate::disks::drivers::ALL`]. Containers use what is there as it
+    /// is.
     pub attachment: Option<Attachment>,
 }
 
@@ -156,8 +183,13 @@ pub struct DiskSpec {
 pub trait Guest: Send {
     /// Where commands run in it.
     fn node(&self) -> Arc<dyn Node>;
-    /// Its hypervisor as seen from the host; `None` for the host itself.
-    fn hypervisor(&self) -> Option<&Hypervisor>;
+    /// Its hypervisor as seen from the host now; `None` for what has none here: a container.
+    ///
+    /// # Errors
+    /// When it has ended.
+    fn hypervisor(&self) -> Result<Option<Hypervisor>> {
+        Ok(None)
+    }
     /// Its processes as seen from the host, where it is a container.
     fn processes(&self) -> Option<Processes> {
         None
@@ -166,10 +198,19 @@ pub trait Guest: Send {
     fn disks(&self) -> Option<&dyn Disks> {
         None
     }
-    /// What really runs it, and why; `None` for the host itself.
-    fn accelerator(&self) -> Option<&Accelerator>;
-    /// Seconds from the start of the hypervisor to the first answer; `None` for the host itself.
-    fn boot_seconds(&self) -> Option<f64>;
+    /// How its hypervisor says that the network device at a tap is set up, by the keys of [`crate::nics`]; empty where
+    /// the guest alone knows.
+    fn card(&self, _tap: &str) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+    /// What really runs it, and why; `None` for what shares the host's kernel.
+    fn accelerator(&self) -> Option<&Accelerator> {
+        None
+    }
+    /// Seconds from its start to the first answer; `None` for what vmio does not start.
+    fn boot_seconds(&self) -> Option<f64> {
+        None
+    }
     /// For a guest that no longer answers (`seen` says what was seen): ends it if it still runs,
     /// and returns what became of it, with the end of its console.
     fn give_up(&self, seen: &str) -> Error;
@@ -185,11 +226,17 @@ pub trait Disks {
     /// [`Error::NoDisk`].
     fn path(&self, id: &str) -> Result<PathBuf>;
     /// Settings of each disk as the hypervisor says it has them now, by disk and then by the keys
-    /// of [`crate::disks::drivers::effective`]. Empty for the host itself.
+    /// of [`crate::disks::drivers::effective`]. Empty for what has no device: a container.
     ///
     /// # Errors
-    /// When the hypervisor does not say.
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
+    /// When the hypervisor does not say, or one is not as it was asked for.
+    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        Ok(BTreeMap::new())
+    }
+    /// One of them, as the hypervisor counts what is read of it; `None` where it does not.
+    fn drive(&self, _id: &str) -> Option<Drive> {
+        None
+    }
     /// Exchanges images below them; `None` where the hypervisor cannot.
     fn images(&self) -> Option<&dyn Images> {
         None
@@ -204,6 +251,19 @@ pub trait Images {
     /// # Errors
     /// When there is no such disk, or the hypervisor refuses; then the old one stays.
     fn exchange(&self, id: &str, storage: &Storage) -> Result<()>;
+}
+
+/// The process that runs a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hypervisor {
+    /// What it is called in messages.
+    pub name: &'static str,
+    /// Process id on the host.
+    pub pid: u32,
+    /// Role (`vcpu`, `iothread`, `main`, `vhost`, `other`) by thread id. Threads that are not listed are workers.
+    pub roles: BTreeMap<u32, String>,
+    /// Processes that serve the disk in its place.
+    pub servers: Vec<u32>,
 }
 
 impl dyn Guest + '_ {
@@ -249,75 +309,10 @@ pub struct Accelerator {
     pub reason: String,
 }
 
-/// Result of this module.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Why there is no guest, or no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The host or the agent in the guest failed.
-    #[error(transparent)]
-    Node(#[from] vmio_node::Error),
-    /// There is no image, or it cannot be read.
-    #[error(transparent)]
-    Image(#[from] crate::image::Error),
-    /// The set-up is wrong.
-    #[error("guest {guest}: {reason}")]
-    Spec {
-        /// Name of the guest.
-        guest: String,
-        /// What is wrong and what to do.
-        reason: String,
-    },
-    /// A file or socket on the host failed.
-    #[error("cannot {what} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// It did not start, hung, or died. It has been ended.
-    #[error("guest {guest} {what}\n{report}")]
-    Down {
-        /// Name of the guest.
-        guest: String,
-        /// What was seen.
-        what: String,
-        /// The end of its console, and what the hypervisor said.
-        report: String,
-        /// The last line of those; `None` where there is none.
-        last: Option<String>,
-    },
-    /// The monitor refused a command or went away.
-    #[error(transparent)]
-    Monitor(#[from] vmio_node::qmp::Error),
-    /// There is no QEMU, or it does not tell its version.
-    #[error(transparent)]
-    Qemu(#[from] crate::qemu::Error),
-    /// No such disk.
-    #[error("guest {guest} has no disk {disk}{hint}")]
-    NoDisk {
-        /// Name of the guest.
-        guest: String,
-        /// Id that was asked for.
-        disk: String,
-        /// What was seen instead.
-        hint: String,
-    },
-}
-
 /// Paths in words.
 fn listed(paths: &[PathBuf]) -> String {
     let all: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
     all.join(", ")
-}
-
-fn file_error(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
-    let path = path.to_owned();
-    move |source| Error::File { what, path, source }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use vmio_model::cell::Kind;
 use vmio_node::Node;
 
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx, Result};
+use super::{Disks, Error, Guest, GuestKind, GuestSpec, LaunchCtx, Result};
 
 /// Entry `ssh`.
 pub struct Ssh;
@@ -22,7 +22,7 @@ impl GuestKind for Ssh {
     }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let none = || Error::Spec { guest: spec.name.clone(), reason: NO_MACHINE.to_owned() };
-        let node = Arc::clone(ctx.afar.as_ref().ok_or_else(none)?);
+        let node = Arc::clone(&ctx.nodes.measured().ok_or_else(none)?.0.node);
         // Whether it is there still.
         node.clock_seconds()?;
         let disks = spec.disks.iter().filter_map(|d| Some((d.id.clone(), d.storage.path()?.to_owned()))).collect();
@@ -43,17 +43,8 @@ impl Guest for Machine {
     fn node(&self) -> Arc<dyn Node> {
         Arc::clone(&self.node)
     }
-    fn hypervisor(&self) -> Option<&Hypervisor> {
-        None
-    }
     fn disks(&self) -> Option<&dyn Disks> {
         Some(self)
-    }
-    fn accelerator(&self) -> Option<&Accelerator> {
-        None
-    }
-    fn boot_seconds(&self) -> Option<f64> {
-        None
     }
     fn give_up(&self, seen: &str) -> Error {
         let report = "what was begun there is undone by the agent when it hears nothing more; --resume goes on";
@@ -69,8 +60,5 @@ impl Disks for Machine {
     fn path(&self, id: &str) -> Result<PathBuf> {
         let none = || Error::NoDisk { guest: self.node.name().to_owned(), disk: id.to_owned(), hint: String::new() };
         self.disks.get(id).cloned().ok_or_else(none)
-    }
-    fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        Ok(BTreeMap::new())
     }
 }

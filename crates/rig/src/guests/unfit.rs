@@ -3,7 +3,9 @@
 use vmio_look::require::Missing;
 use vmio_model::cell::Arch;
 
+use crate::disks::drivers;
 use crate::limits;
+use crate::qemu::TooOld;
 
 /// What cannot be had, or is not as it was asked for; what the messages say names what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +24,10 @@ pub enum Unfit {
     #[error("a guest of {arch} (machine {machine}) has no {device}: use {}", .others.join(", "))]
     Device { arch: Arch, machine: &'static str, device: &'static str, others: Vec<&'static str> },
     #[error(transparent)]
+    Disk(drivers::Unfit),
+    #[error(transparent)]
+    OldQemu(TooOld),
+    #[error(transparent)]
     Unheld(limits::Unheld),
     #[error("{0}, which holds guests to processors; apt install util-linux")]
     NoTaskset(Missing),
@@ -30,7 +36,7 @@ pub enum Unfit {
     /// A guest that runs is held to others than it was to be.
     #[error("is held to processors {found:?}, not {asked:?}")]
     HeldElsewhere { found: Option<Vec<u32>>, asked: Vec<u32> },
-    /// What it is held to cannot be read: what the node said.
+    /// What it is held to, or which hypervisor there is, cannot be read: what was said instead.
     #[error("{0}")]
     Unreadable(String),
 }

@@ -17,6 +17,8 @@ use vmio_look::require::{Missing, Requirement, program, root};
 use vmio_model::cell::{Actor, Subject};
 use vmio_node::{Exec, Node, Reader};
 
+use crate::nodes::Nodes;
+
 mod bridge;
 mod in_guest;
 mod loopback;
@@ -120,8 +122,18 @@ pub struct NetCtx<'a> {
     pub actor: Option<&'a Arc<Namespace>>,
     /// The path of a shared network that was built first; `None` where this is the first, or has a network of its own.
     pub first: Option<&'a NetPath>,
-    /// The addresses of the other machine and of this host towards it, where one was named.
-    pub wire: Option<(IpAddr, IpAddr)>,
+    /// The machines of the run: the peer of a wire is one.
+    pub nodes: &'a Nodes,
+}
+
+/// Another host, which a namespace plays, joined with this one by a link of its own: its end is the path's native one,
+/// and this host the peer [`HOST`].
+///
+/// # Errors
+/// What could not be built.
+pub fn beside(node: &dyn Node, host: &Namespace, number: u8) -> Result<NetPath> {
+    let nodes = &Nodes::default();
+    veth::Veth.build(&NetCtx { node, host, number, guest: None, actor: None, first: None, nodes })
 }
 
 /// The addresses of a network.
@@ -328,25 +340,25 @@ const IP_LIMIT: Duration = Duration::from_secs(20);
 /// The programs that vmio itself runs in guests that have network devices.
 pub const PROGRAMS: &[&str] = &["ip", "ethtool"];
 
-const IP: Requirement = Requirement {
+pub(crate) const IP: Requirement = Requirement {
     name: "ip",
     why: "builds networks",
     mend: "apt install iproute2",
     check: |reader| program(reader, "ip"),
 };
-const NSENTER: Requirement = Requirement {
+pub(crate) const NSENTER: Requirement = Requirement {
     name: "nsenter",
     why: "runs commands in a network namespace",
     mend: "apt install util-linux",
     check: |reader| program(reader, "nsenter"),
 };
-const UNSHARE: Requirement = Requirement {
+pub(crate) const UNSHARE: Requirement = Requirement {
     name: "unshare",
     why: "makes network namespaces",
     mend: "apt install util-linux",
     check: |reader| program(reader, "unshare"),
 };
-const ROOT: Requirement =
+pub(crate) const ROOT: Requirement =
     Requirement { name: "root", why: "makes network namespaces", mend: "run vmio as root", check: root };
 /// What a network that guests are plugged into needs beside.
 const TUN: Requirement = Requirement {

@@ -31,7 +31,7 @@ impl Network for Wire {
         false
     }
     fn build(&self, ctx: &NetCtx<'_>) -> Result<NetPath> {
-        let (theirs, own) = ctx.wire.ok_or(Error::NoPeer)?;
+        let (theirs, own) = ctx.nodes.peer().ok_or(Error::NoPeer)?.1.ends;
         let end = |address| NetEnd { enter: Vec::new(), address, interface: String::new() };
         Ok(NetPath { native: Some(end(own)), peers: BTreeMap::from([(PEER, end(theirs))]), ..NetPath::empty() })
     }

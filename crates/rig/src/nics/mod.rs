@@ -1,13 +1,12 @@
-//! Network devices that a guest sees its end of a path by.
+//! Network devices that a guest sees its end of a path by: what they are called, and what a study may ask of each. How
+//! a hypervisor makes one is its own affair (`guests/qemu/cards.rs`).
 //!
-//! Adding a device: a file with a type that implements [`NicModel`], and its line in [`ALL`].
+//! Adding a device: a file with a [`NicModel`], its line in [`ALL`], and its row with each hypervisor that has it.
 
 use std::collections::BTreeMap;
 
 use vmio_model::cell::{Arch, Nic};
 use vmio_node::linux::net::Interfaces;
-
-use crate::disks::drivers::Device;
 
 mod e1000;
 mod e1000e;
@@ -15,9 +14,14 @@ mod rtl8139;
 mod virtio_net;
 mod virtio_net_mmio;
 
+pub use e1000::E1000;
+pub use e1000e::E1000E;
+pub use rtl8139::RTL8139;
+pub use virtio_net::VIRTIO_NET;
+pub use virtio_net_mmio::VIRTIO_NET_MMIO;
+
 /// All devices, in the order in which they are shown.
-pub const ALL: &[&dyn NicModel] =
-    &[&e1000::E1000, &e1000e::E1000e, &rtl8139::Rtl8139, &virtio_net::VirtioNet, &virtio_net_mmio::VirtioNetMmio];
+pub const ALL: &[&NicModel] = &[&E1000, &E1000E, &RTL8139, &VIRTIO_NET, &VIRTIO_NET_MMIO];
 
 /// Queues of a tap (Linux, `MAX_TAP_QUEUES`).
 const MOST_QUEUES: u32 = 256;
@@ -30,11 +34,10 @@ const RINGS: [u32; 3] = [256, 512, 1024];
 const DRIVER: &str = "guest_driver";
 const QUEUES: &str = "guest_queues";
 const MTU: &str = "mtu";
-/// Where the hypervisor is asked ([`RING_PROPERTY`]).
+/// Told by the hypervisor, where one is asked for.
 pub const RING: &str = "receive_ring";
-/// What QEMU's device calls it.
-pub const RING_PROPERTY: &str = "rx_queue_size";
-/// Whether the kernel has the threads that carry the guest's packets: QEMU goes on without where its part does not start.
+/// Told by the hypervisor, where it is asked for: whether the kernel has the threads that carry the guest's packets.
+/// QEMU goes on without where its part does not start.
 pub const VHOST: &str = "vhost";
 const ON: &str = "on";
 const OFF: &str = "off";
@@ -59,8 +62,8 @@ pub fn effective(of: &Interfaces<'_>, interface: &str) -> BTreeMap<String, Strin
 }
 
 /// Those that guests of a processor can have.
-pub fn of(arch: Arch) -> impl Iterator<Item = &'static dyn NicModel> {
-    ALL.iter().copied().filter(move |nic| nic.arches().contains(&arch))
+pub fn of(arch: Arch) -> impl Iterator<Item = &'static NicModel> {
+    ALL.iter().copied().filter(move |nic| nic.arches.contains(&arch))
 }
 
 /// Why a device cannot be had, or is not as it was asked for.
@@ -98,47 +101,54 @@ pub struct Otherwise {
 }
 
 /// The device of that name.
-pub fn find(name: &str) -> Option<&'static dyn NicModel> {
-    ALL.iter().copied().find(|n| n.name() == name)
+pub fn find(name: &str) -> Option<&'static NicModel> {
+    ALL.iter().copied().find(|n| n.name == name)
 }
 
 /// A device model.
-pub trait NicModel: Sync {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NicModel {
     /// Name in studies and results: `virtio-net`.
-    fn name(&self) -> &'static str;
+    pub name: &'static str,
     /// One line for help and docs.
-    fn about(&self) -> &'static str;
+    pub about: &'static str,
     /// Kernel modules that a Linux guest needs, names as in `modules.dep`.
-    fn guest_modules(&self) -> &'static [&'static str];
+    pub guest_modules: &'static [&'static str],
     /// The guest's driver of it, as Linux names it.
-    fn driver(&self) -> &'static str;
-    /// QEMU's model (QOM type).
-    fn model(&self) -> &'static str;
+    pub driver: &'static str,
     /// The largest packet that a Linux guest's driver of it takes, in bytes without the Ethernet header.
-    fn most_mtu_bytes(&self) -> u32;
+    pub most_mtu_bytes: u32,
     /// Whether it can have more than one queue, and the host's kernel carry its packets.
-    fn is_virtio(&self) -> bool {
-        false
-    }
+    pub is_virtio: bool,
     /// The processors of guests that can have it.
-    fn arches(&self) -> &'static [Arch] {
-        &Arch::ALL
-    }
+    pub arches: &'static [Arch],
     /// Whether it is on the PCI bus: there it has an address, and an interrupt for each queue.
-    fn is_on_pci(&self) -> bool {
-        true
-    }
+    pub is_on_pci: bool,
+}
 
+/// One on the PCI bus of which nothing is asked.
+const PLAIN: NicModel = NicModel {
+    name: "",
+    about: "",
+    guest_modules: &[],
+    driver: "",
+    most_mtu_bytes: 0,
+    is_virtio: false,
+    arches: &Arch::ALL,
+    is_on_pci: true,
+};
+
+impl NicModel {
     /// Whether this set-up can be had, else why not.
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn fits(&self, asked: &Nic) -> Result<(), Unfit> {
-        let name = self.name();
-        if !self.is_virtio() && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
+    pub fn fits(&self, asked: &Nic) -> Result<(), Unfit> {
+        let name = self.name;
+        if !self.is_virtio && (asked.vhost || asked.queues.is_some() || asked.ring.is_some()) {
             return Err(Unfit::NotVirtio { name });
         }
-        if !self.is_on_pci() && asked.vhost {
+        if !self.is_on_pci && asked.vhost {
             return Err(Unfit::NoVhost { name });
         }
         if let Some(ring) = asked.ring.filter(|ring| !RINGS.contains(ring)) {
@@ -154,8 +164,8 @@ pub trait NicModel: Sync {
     ///
     /// # Errors
     /// What differs.
-    fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), Unfit> {
-        let mut want = vec![(DRIVER, self.driver().to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
+    pub fn readback(&self, asked: &Nic, found: &BTreeMap<String, String>) -> Result<(), Unfit> {
+        let mut want = vec![(DRIVER, self.driver.to_owned()), (QUEUES, asked.queues.unwrap_or(1).to_string())];
         want.extend(asked.ring.map(|ring| (RING, ring.to_string())));
         want.extend(asked.vhost.then(|| (VHOST, ON.to_owned())));
         let differs = |(key, wanted): (&'static str, String)| {
@@ -164,20 +174,6 @@ pub trait NicModel: Sync {
         };
         let wrong: Vec<Otherwise> = want.into_iter().filter_map(differs).collect();
         if wrong.is_empty() { Ok(()) } else { Err(Unfit::Otherwise(wrong)) }
-    }
-
-    /// QEMU's `-device`, with its back end and address.
-    fn device(&self, asked: &Nic, id: &str, netdev: &str, mac: &str) -> Device {
-        let device = Device::new(self.model(), id).with("netdev", netdev).with("mac", mac);
-        let device = match asked.ring {
-            Some(ring) => device.with(RING_PROPERTY, ring),
-            None => device,
-        };
-        match asked.queues.filter(|n| *n > 1) {
-            // One vector for each direction of a queue, one for the configuration and one for control.
-            Some(n) => device.with("mq", true).maybe("vectors", self.is_on_pci().then_some(2 * n + 2)),
-            None => device,
-        }
     }
 }
 
@@ -209,33 +205,27 @@ mod tests {
     #[test]
     fn contract_of_every_device() {
         for (i, nic) in ALL.iter().enumerate() {
-            let name = nic.name();
+            let name = nic.name;
             assert!(!name.contains([' ', ',', '/', '.', '+', '&', '@', '~']), "{name}: cell keys use these characters");
-            assert!(ALL[..i].iter().all(|n| n.name() != name), "{name} twice");
-            assert!(!nic.about().is_empty() && !nic.guest_modules().is_empty(), "{name}");
+            assert!(ALL[..i].iter().all(|n| n.name != name), "{name} twice");
+            assert!(!nic.about.is_empty() && !nic.guest_modules.is_empty(), "{name}");
             assert_eq!(nic.fits(&Nic::new(name)), Ok(()));
             let many = Nic { queues: Some(4), ..Nic::new(name) };
-            assert_eq!(nic.fits(&many).is_ok(), nic.is_virtio(), "{name}");
+            assert_eq!(nic.fits(&many).is_ok(), nic.is_virtio, "{name}");
             assert!(nic.fits(&Nic { queues: Some(257), ..many.clone() }).is_err(), "{name}");
             let ring = |n: u32| Nic { ring: Some(n), ..Nic::new(name) };
-            assert_eq!(nic.fits(&ring(1024)).is_ok(), nic.is_virtio(), "{name}");
+            assert_eq!(nic.fits(&ring(1024)).is_ok(), nic.is_virtio, "{name}");
             assert!(nic.fits(&ring(300)).is_err() && nic.fits(&ring(2048)).is_err(), "{name}");
-            assert!(nic.device(&ring(512), "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
-            assert!((1500..=65_535).contains(&nic.most_mtu_bytes()), "{name}");
+            assert!((1500..=65_535).contains(&nic.most_mtu_bytes), "{name}");
             let carried =
-                nic.guest_modules().iter().all(|module| crate::image::device_modules(nic.arches()[0]).contains(module));
+                nic.guest_modules.iter().all(|module| crate::image::device_modules(nic.arches[0]).contains(module));
             assert!(carried, "{name}: an image has no such module");
-            let device = nic.device(&many, "net0", "path0", "52:54:00:00:00:01");
-            assert_eq!(device.model(), nic.model());
-            let vectors = if nic.is_on_pci() { ",vectors=10" } else { "" };
-            let told = format!("netdev=path0,mac=52:54:00:00:00:01,mq=on{vectors}");
-            assert!(device.to_string().ends_with(&told), "{device}");
             let vhost = Nic { vhost: true, ..Nic::new(name) };
-            assert_eq!(nic.fits(&vhost).is_ok(), nic.is_virtio() && nic.is_on_pci(), "{name}");
-            assert_eq!(find(name).map(NicModel::name), Some(name));
+            assert_eq!(nic.fits(&vhost).is_ok(), nic.is_virtio && nic.is_on_pci, "{name}");
+            assert_eq!(find(name), Some(*nic));
 
             let queue = |n: u32| format!("/sys/class/net/eth0/queues/tx-{n}/tx_timeout");
-            let driver = format!("../../bus/drivers/{}", nic.driver());
+            let driver = format!("../../bus/drivers/{}", nic.driver);
             let guest = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", &driver);
             let found = effective(&Interfaces::here(&guest), "eth0");
             assert_eq!(nic.readback(&Nic::new(name), &found), Ok(()));
@@ -243,7 +233,7 @@ mod tests {
             assert_eq!(said, "guest_queues is 1 instead of 4", "{name}");
             let other = Fake::new("guest").file(queue(0), "0\n").symlink("/sys/class/net/eth0/device/driver", "../b44");
             let said = nic.readback(&Nic::new(name), &effective(&Interfaces::here(&other), "eth0")).unwrap_err();
-            assert_eq!(said.to_string(), format!("guest_driver is b44 instead of {}", nic.driver()));
+            assert_eq!(said.to_string(), format!("guest_driver is b44 instead of {}", nic.driver));
             let none = nic.readback(&Nic::new(name), &BTreeMap::new()).unwrap_err().to_string();
             assert!(none.contains("guest_driver is unknown") && none.contains("guest_queues is unknown"), "{none}");
         }

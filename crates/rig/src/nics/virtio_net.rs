@@ -1,31 +1,15 @@
 //! virtio-net: queues in the guest's memory.
 
-use super::NicModel;
+use super::{NicModel, PLAIN};
 
 /// Entry `virtio-net`.
-pub struct VirtioNet;
-
-impl NicModel for VirtioNet {
-    fn name(&self) -> &'static str {
-        "virtio-net"
-    }
-    fn about(&self) -> &'static str {
-        "the paravirtual device; its packets are carried by the hypervisor, or by the host's kernel (vhost)"
-    }
-    fn guest_modules(&self) -> &'static [&'static str] {
-        &["virtio_net"]
-    }
-    fn driver(&self) -> &'static str {
-        "virtio_net"
-    }
-    fn model(&self) -> &'static str {
-        "virtio-net-pci"
-    }
-    fn is_virtio(&self) -> bool {
-        true
-    }
-    /// MAX_MTU of drivers/net/virtio_net.c.
-    fn most_mtu_bytes(&self) -> u32 {
-        65_535
-    }
-}
+pub const VIRTIO_NET: NicModel = NicModel {
+    name: "virtio-net",
+    about: "the paravirtual device; its packets are carried by the hypervisor, or by the host's kernel (vhost)",
+    guest_modules: &["virtio_net"],
+    driver: "virtio_net",
+    // MAX_MTU of drivers/net/virtio_net.c.
+    most_mtu_bytes: 65_535,
+    is_virtio: true,
+    ..PLAIN
+};

@@ -1,6 +1,6 @@
-//! CPU seconds of the host and of QEMU by thread role.
+//! CPU seconds of the host and of hypervisors by thread role.
 //!
-//! The host's are from `/proc/stat`, in ticks of 10 ms. QEMU's are from `schedstat` of each known
+//! The host's are from `/proc/stat`, in ticks of 10 ms. A hypervisor's are from `schedstat` of each known
 //! thread, or from its `stat` where the kernel has no schedstat, or one that does not count. Worker threads come and go within a cell, so they are not read one by one: they
 //! are the process's total (which keeps the time of threads that have ended) less all others.
 //! A process that serves the disk has the role `server`, all of its threads together.
@@ -11,13 +11,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::figure::Reading;
 use vmio_model::result::{BUSY, ROLE, STOLEN};
 use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
 
-use super::{ByFiles, Probe, Qemu, Thing, Unseen, Way};
+use super::{ByFiles, Probe, Thing, Unseen, Way};
+use crate::guests::Hypervisor;
 
 /// Entry of the list of probes.
 pub struct Cpu;
@@ -29,12 +30,6 @@ impl Probe for Cpu {
     fn about(&self) -> &'static str {
         "CPU seconds of the host, of QEMU by vcpu, iothread, main and worker threads and of a storage server, and of a container by its agent and the programs in it; work that the kernel does in its own threads is in the host's figure only"
     }
-    fn figures(&self, thing: &Thing) -> Vec<Figure> {
-        match thing {
-            Thing::Hypervisor(..) | Thing::Container(..) => vec![Figure::amount(BUSY, Unit::Seconds).by(&[ROLE])],
-            _ => vec![Figure::amount(BUSY, Unit::Seconds), Figure::amount(STOLEN, Unit::Seconds)],
-        }
-    }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Processors | Thing::Hypervisor(..) | Thing::Container(..))
     }
@@ -45,8 +40,8 @@ impl Probe for Cpu {
 
 impl ByFiles for Cpu {
     fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
-        let Qemu { pid, roles, servers } = match thing {
-            Thing::Hypervisor(_, qemu) => qemu,
+        let Hypervisor { pid, roles, servers, .. } = match thing {
+            Thing::Hypervisor(_, hypervisor) => hypervisor,
             Thing::Container(_, own) => return [own.first, own.agent].map(|pid| process::file(pid, "stat")).into(),
             _ => return vec![PathBuf::from("/proc/stat")],
         };
@@ -62,7 +57,7 @@ impl ByFiles for Cpu {
         let [first, .., last] = ticks else { return Err(Unseen::FewReadings) };
         let spent = Spent { first, last };
         match thing {
-            Thing::Hypervisor(_, qemu) => threads(qemu, &spent, notes),
+            Thing::Hypervisor(_, hypervisor) => threads(hypervisor, &spent, notes),
             Thing::Container(..) => contained(&spent),
             _ => match (spent.by(0, host_busy), spent.by(0, host_steal)) {
                 (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
@@ -87,22 +82,23 @@ impl Spent<'_> {
 }
 
 /// CPU seconds by role.
-fn threads(qemu: &Qemu, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-    let total = spent.by(0, process_stat).ok_or(Unseen::QemuEnded { pid: qemu.pid })?;
+fn threads(of: &Hypervisor, spent: &Spent<'_>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+    let Hypervisor { name, pid, roles, servers } = of;
+    let total = spent.by(0, process_stat).ok_or(Unseen::HypervisorEnded { name, pid: *pid })?;
     let mut by_role: BTreeMap<&str, f64> = BTreeMap::new();
     let mut known = 0.0;
-    for (i, (tid, role)) in qemu.roles.iter().enumerate() {
+    for (i, (tid, role)) in roles.iter().enumerate() {
         match spent.by(1 + 2 * i, schedstat).or_else(|| spent.by(2 + 2 * i, process_stat)) {
             Some(seconds) => {
                 known += seconds;
                 *by_role.entry(role).or_default() += seconds;
             }
-            None => notes.push(format!("cpu: {role} thread {tid} of QEMU ended during the cell")),
+            None => notes.push(format!("cpu: {role} thread {tid} of {name} ended during the cell")),
         }
     }
     *by_role.entry("worker").or_default() += (total - known).max(0.0);
-    for (i, server) in qemu.servers.iter().enumerate() {
-        match spent.by(1 + 2 * qemu.roles.len() + i, process_stat) {
+    for (i, server) in servers.iter().enumerate() {
+        match spent.by(1 + 2 * roles.len() + i, process_stat) {
             Some(seconds) => *by_role.entry("server").or_default() += seconds,
             None => notes.push(format!("cpu: the storage server (process {server}) ended during the cell")),
         }
@@ -161,7 +157,7 @@ mod tests {
 
     fn guest(servers: Vec<u32>, roles: &[(u32, &str)]) -> Thing {
         let roles = roles.iter().map(|(tid, role)| (*tid, (*role).to_owned())).collect();
-        Thing::Hypervisor("qemu".into(), Qemu { pid: 77, roles, servers })
+        Thing::Hypervisor("qemu".into(), Hypervisor { name: "QEMU", pid: 77, roles, servers })
     }
 
     fn qemu() -> Thing {
@@ -172,9 +168,7 @@ mod tests {
     fn seen(thing: &Thing, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, Unseen>, Vec<String>) {
         let mut notes = Vec::new();
         let found = Cpu.conclude(thing, &[tick(0.0, first), tick(2.0, last)], &mut notes);
-        let cpu = found.map(|figures| {
-            CpuUse::of(&[Seen { node: String::new(), watched: thing.watched(), probe: "cpu".into(), figures }])
-        });
+        let cpu = found.map(|figures| CpuUse::of(&[Seen::here(thing.watched(), "cpu", figures)]));
         (cpu, notes)
     }
 
@@ -251,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn a_qemu_that_ends_is_told() {
+    fn a_hypervisor_that_ends_is_told() {
         let ended = seen(&qemu(), vec![stat("q", 1, 1)], vec![String::new()]).0;
-        assert!(matches!(ended, Err(Unseen::QemuEnded { pid: 77 })), "{ended:?}");
+        assert_eq!(ended.unwrap_err().to_string(), "QEMU (process 77) ended during the cell");
     }
 }

@@ -9,7 +9,7 @@
 use std::path::PathBuf;
 
 use vmio_look::backing::Backing;
-use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::figure::Reading;
 use vmio_model::result::{DeviceUse, LONGEST_WAIT};
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
@@ -25,11 +25,6 @@ impl Probe for Diskstats {
     }
     fn about(&self) -> &'static str {
         "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
-    }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
-        let mut all = DeviceUse::figures();
-        all.push(Figure::amount(LONGEST_WAIT, Unit::Seconds));
-        all
     }
     fn sees(&self, thing: &Thing) -> bool {
         // Of NFS there is no disk, but the client's own counters: see `mountstats`.

@@ -213,12 +213,7 @@ mod tests {
 
     #[test]
     fn processors_are_busy_by_what_others_do() {
-        let seen = |watched, share| Seen {
-            node: String::new(),
-            watched,
-            probe: "others".into(),
-            figures: vec![Reading::scalar(SHARE, share)],
-        };
+        let seen = |watched, share| Seen::here(watched, "others", vec![Reading::scalar(SHARE, share)]);
         assert_eq!(processors(&[seen(Watched::Others, 0.2)]), None);
         assert_eq!(processors(&[seen(Watched::Others, 0.21)]), Some(Mark::ProcessorsBusy));
         assert_eq!(processors(&[seen(Watched::Processors, 0.9)]), None);
@@ -227,11 +222,9 @@ mod tests {
 
     #[test]
     fn a_stall_is_told_by_the_program_or_by_a_disk() {
-        let seen = |node: &str, seconds: f64| Seen {
-            node: node.into(),
-            watched: Watched::Disk("nvme0n1".into()),
-            probe: "diskstats".into(),
-            figures: vec![Reading::scalar(LONGEST_WAIT, seconds)],
+        let seen = |node: &str, seconds: f64| {
+            let figures = vec![Reading::scalar(LONGEST_WAIT, seconds)];
+            Seen { node: node.into(), ..Seen::here(Watched::Disk("nvme0n1".into()), "diskstats", figures) }
         };
         assert_eq!(stalled([9.9], &[seen("", 9.9), seen("qemu", 0.0)]), None);
         assert_eq!(stalled([30.2], &[]), Some(Mark::Stalled));

@@ -3,22 +3,27 @@
 //!
 //! A [`Probe`] says what it sees of which [`Thing`], and its way ([`Way`]). Those that read files of
 //! `/proc` and `/sys` name them; one schedule a machine reads the files of all of them together
-//! ([`vmio_node::Reader::sample`], 10 times a second). Those that attach something (eBPF, perf), ask a
-//! monitor or run a command start and stop by themselves.
+//! ([`vmio_node::Reader::sample`], 10 times a second). Those that run a command say which and when. Those that attach
+//! something (eBPF, perf) or ask a monitor start and stop by themselves.
 //!
-//! Adding a probe: a file with a type that implements [`Probe`], and its line in [`ALL`].
+//! Adding a probe: a file with a type that implements [`Probe`], and its line in [`ALL`]. What it measures beside
+//! [`Watched::figures`] is stored with its unit, and reports tell it as it is.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use vmio_look::backing::Backing;
+use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading};
 use vmio_model::result::Watched;
-use vmio_node::{FileSample, Node, Reader};
+use vmio_node::linux::powercap::Zone;
+use vmio_node::{Exec, FileSample, Node};
 
-use crate::guests::{self, Hypervisor, Processes, Role};
+use crate::guests::{Drive, Hypervisor, Processes};
 
+pub mod blockstats;
+mod command;
 pub mod cpu;
 pub mod diskstats;
 pub mod foreign;
@@ -26,15 +31,28 @@ pub mod link;
 pub mod mountstats;
 pub mod others;
 pub mod page_cache;
+pub mod power;
+pub mod power_command;
+pub mod powercap;
 mod unseen;
 mod watch;
 
+pub use command::Heard;
 pub use unseen::Unseen;
 pub use watch::{Observed, Watch, each_once};
 
 /// All probes.
-pub const ALL: &[&dyn Probe] =
-    &[&diskstats::Diskstats, &mountstats::Mountstats, &cpu::Cpu, &others::Others, &link::Link, &page_cache::PageCache];
+pub const ALL: &[&dyn Probe] = &[
+    &diskstats::Diskstats,
+    &mountstats::Mountstats,
+    &cpu::Cpu,
+    &others::Others,
+    &link::Link,
+    &page_cache::PageCache,
+    &blockstats::Blockstats,
+    &powercap::Powercap,
+    &power_command::PowerCommand,
+];
 
 /// Ticks a second on the host.
 pub const HERTZ: u32 = 10;
@@ -48,7 +66,13 @@ pub trait Probe: Sync {
     /// One line for docs: what it sees, and what it cannot see.
     fn about(&self) -> &'static str;
     /// What it measures of a thing that it sees. It may give less, where something is not counted there.
-    fn figures(&self, thing: &Thing) -> Vec<Figure>;
+    fn figures(&self, thing: &Thing) -> Vec<Figure> {
+        thing.watched().figures()
+    }
+    /// What this machine must have, where that is more than what is watched.
+    fn requirements(&self) -> &'static [Requirement] {
+        &[]
+    }
     /// Whether it sees anything of this.
     fn sees(&self, thing: &Thing) -> bool;
     /// How it looks.
@@ -59,6 +83,8 @@ pub trait Probe: Sync {
 pub enum Way {
     /// By files, which one schedule reads for all.
     Files(&'static dyn ByFiles),
+    /// By a command.
+    Command(&'static dyn ByCommand),
     /// By something of its own, which it starts and stops.
     Own(&'static dyn ByItself),
 }
@@ -74,7 +100,35 @@ pub trait ByFiles: Sync {
     fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
 }
 
-/// A probe that attaches something, asks a monitor or runs a command.
+/// A probe that runs a command on the machine.
+pub trait ByCommand: Sync {
+    /// The command. How long it may take and how much it may say is not its matter.
+    ///
+    /// # Errors
+    /// When it sees nothing of that thing.
+    fn command(&self, thing: &Thing) -> Result<Exec, Unseen>;
+    /// When it is run.
+    fn runs(&self) -> Runs;
+    /// Turns what it said into figures.
+    ///
+    /// # Errors
+    /// Why nothing can be said.
+    fn conclude(&self, thing: &Thing, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
+}
+
+/// When a command is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runs {
+    /// At the start and at the end; all that it says each time is one text.
+    AtEnds,
+    /// From the start to the end, a line at a time. One that ends is run again.
+    Meanwhile {
+        /// So long after it was started.
+        again: Duration,
+    },
+}
+
+/// A probe that attaches something or asks a monitor.
 pub trait ByItself: Sync {
     /// Starts to look.
     ///
@@ -104,12 +158,20 @@ pub enum Thing {
         /// What goes before a command so that it runs in its namespace.
         enter: Vec<String>,
     },
-    /// What a hypervisor opens on the host for a guest's disk.
+    /// What a hypervisor opens on the host for a guest's disk; or a disk as the side has it whose own page cache is to
+    /// serve it.
     Storage {
         /// The target that it is of.
         target: String,
         /// The file or block device.
         path: PathBuf,
+    },
+    /// A guest's disk, as its hypervisor counts it.
+    Drive {
+        /// The target that it is of.
+        target: String,
+        /// Where it is counted.
+        drive: Drive,
     },
     /// The processors of the machine.
     Processors,
@@ -119,9 +181,16 @@ pub enum Thing {
         than: u32,
     },
     /// The hypervisor of a guest, with the guest's name in results.
-    Hypervisor(String, Qemu),
+    Hypervisor(String, Hypervisor),
     /// A container of vmio's own, with its name in results.
     Container(String, Processes),
+    /// What the machine's own counters of energy are of.
+    Energy(Vec<Zone>),
+    /// What a meter of the user's is put to.
+    Meter {
+        /// Tells its power, as a shell takes it.
+        command: String,
+    },
 }
 
 impl Thing {
@@ -131,35 +200,14 @@ impl Thing {
             Thing::Disk(backing) => Watched::Disk(backing.describe()),
             Thing::Link { name, .. } => Watched::Link(name.clone()),
             Thing::Storage { target, .. } => Watched::PageCache(target.clone()),
+            Thing::Drive { target, .. } => Watched::Drive(target.clone()),
             Thing::Processors => Watched::Processors,
             Thing::Others { .. } => Watched::Others,
             Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
             Thing::Container(guest, _) => Watched::Container(guest.clone()),
+            Thing::Energy(_) => Watched::Other("powercap".to_owned()),
+            Thing::Meter { .. } => Watched::Other("power-command".to_owned()),
         }
-    }
-}
-
-/// A QEMU process and the roles of its threads.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Qemu {
-    /// Process id.
-    pub pid: u32,
-    /// Role (`vcpu`, `iothread`, `main`, `other`) by thread id. Threads that are not listed are workers.
-    pub roles: BTreeMap<u32, String>,
-    /// Processes that serve the disk in its place.
-    pub servers: Vec<u32>,
-}
-
-impl Qemu {
-    /// Of a guest that runs, with the threads that it has now. Workers come and go, so they are
-    /// left out: what they spend is told all the same.
-    ///
-    /// # Errors
-    /// When the process has ended.
-    pub fn of(hypervisor: &Hypervisor, reader: &dyn Reader) -> guests::Result<Self> {
-        let threads = hypervisor.threads(reader)?.into_iter().filter(|t| t.role != Role::Worker);
-        let roles = threads.map(|t| (t.tid, t.role.key().to_owned())).collect();
-        Ok(Self { pid: hypervisor.pid, roles, servers: Vec::new() })
     }
 }
 
@@ -192,16 +240,24 @@ mod tests {
 
     fn things() -> Vec<Thing> {
         let nfs = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
-        let qemu = Qemu { pid: 7, roles: [(7, "main".to_owned())].into(), servers: Vec::new() };
+        let hypervisor = Hypervisor { pid: 7, roles: [(7, "main".to_owned())].into(), ..Hypervisor::default() };
+        let drive = Drive { guest: "qemu".into(), monitor: "/nowhere".into(), device: "disk0".into() };
         vec![
             disk(),
             Thing::Disk(nfs),
             Thing::Link { name: "eth0".into(), enter: Vec::new() },
             Thing::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
+            Thing::Drive { target: "sparse".into(), drive },
             Thing::Processors,
             Thing::Others { than: 7 },
-            Thing::Hypervisor("qemu".into(), qemu),
+            Thing::Hypervisor("qemu".into(), hypervisor),
             Thing::Container("container".into(), Processes { first: 7, agent: 8 }),
+            Thing::Energy(vec![Zone {
+                domain: "package-0".into(),
+                energy_file: "/sys/class/powercap/intel-rapl:0/energy_uj".into(),
+                range_uj: Some(262_143_328_850),
+            }]),
+            Thing::Meter { command: "cat /dev/meter".into() },
         ]
     }
 
@@ -220,28 +276,49 @@ mod tests {
                     assert!(figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
                 }
             }
-            let Way::Files(files) = probe.way() else { continue };
-            for thing in seen {
-                let paths = files.paths(&thing);
-                assert!(!paths.is_empty(), "{name}");
-                for path in &paths {
-                    assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
+            match probe.way() {
+                Way::Files(files) => seen.iter().for_each(|thing| contract_by_files(name, files, thing)),
+                Way::Command(by) => {
+                    for thing in &seen {
+                        assert!(!by.command(thing).unwrap().program.is_empty(), "{name}");
+                        let words = vec![(0.0, "x".to_owned()), (1.0, "x y z".to_owned())];
+                        for said in [vec![], vec![(0.0, String::new())], words] {
+                            let said = by.conclude(thing, &Heard { seconds: 1.0, said }, &mut Vec::new());
+                            assert!(said.is_err(), "{name}: {said:?}");
+                        }
+                    }
                 }
-                // Whatever cannot be read must become a word, not a figure and not a panic.
-                let empty = |seconds: f64| FileSample { seconds, contents: vec![vec![]; paths.len()] };
-                for ticks in [vec![], vec![empty(0.0)], vec![empty(0.0), empty(1.0)]] {
-                    let said = files.conclude(&thing, &ticks, &mut Vec::new());
-                    assert!(said.is_err(), "{name}: {said:?}");
-                }
+                Way::Own(_) => {}
             }
         }
     }
 
-    /// Each thing is seen by one probe alone: nothing is counted twice.
+    fn contract_by_files(name: &str, files: &dyn ByFiles, thing: &Thing) {
+        let paths = files.paths(thing);
+        assert!(!paths.is_empty(), "{name}");
+        for path in &paths {
+            assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
+        }
+        // Whatever cannot be read must become a word, not a figure and not a panic.
+        let empty = |seconds: f64| FileSample { seconds, contents: vec![vec![]; paths.len()] };
+        for ticks in [vec![], vec![empty(0.0)], vec![empty(0.0), empty(1.0)]] {
+            let said = files.conclude(thing, &ticks, &mut Vec::new());
+            assert!(said.is_err(), "{name}: {said:?}");
+        }
+    }
+
+    /// A thing may have any number of probes, but each of its figures has one: nothing is counted twice. What the model
+    /// makes fields of is declared as the model has it, by some probe.
     #[test]
-    fn each_thing_has_one_probe() {
+    fn each_figure_of_a_thing_has_one_probe() {
         for thing in things() {
-            assert_eq!(ALL.iter().filter(|p| p.sees(&thing)).count(), 1, "{thing:?}");
+            let declared: Vec<Figure> = ALL.iter().filter(|p| p.sees(&thing)).flat_map(|p| p.figures(&thing)).collect();
+            assert!(!declared.is_empty(), "nobody sees {thing:?}");
+            for (i, figure) in declared.iter().enumerate() {
+                assert!(declared[..i].iter().all(|f| f.name != figure.name), "{thing:?}: {} twice", figure.name);
+            }
+            let known = thing.watched().figures();
+            assert!(known.iter().all(|figure| declared.contains(figure)), "{thing:?}: {declared:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use vmio_look::backing::Backing;
-use vmio_model::figure::{Figure, Reading};
+use vmio_model::figure::Reading;
 use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::nfs::{self, Counters};
@@ -21,9 +21,6 @@ impl Probe for Mountstats {
     }
     fn about(&self) -> &'static str {
         "calls, bytes and queue depth of an NFS mount; blind to the server's disks, so their busy time is unknown"
-    }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
-        DeviceUse::figures()
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Disk(Backing { nfs: Some(_), .. }))

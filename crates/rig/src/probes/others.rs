@@ -16,8 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use vmio_model::figure::{Figure, Reading, Unit};
-use vmio_model::result::{BUSY, KERNEL, OWN, PART, SHARE};
+use vmio_model::figure::Reading;
+use vmio_model::result::{BUSY, KERNEL, OWN, PART, SECONDS, SHARE};
 use vmio_node::linux::cpu;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Node, Reader};
@@ -33,16 +33,6 @@ impl Probe for Others {
     }
     fn about(&self) -> &'static str {
         "CPU seconds of processes that are not vmio's own, and which share of the processors that is; of vmio's own, and of the kernel's threads, whoever they work for; blind to interrupts of idle processors"
-    }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
-        vec![
-            Figure::amount("seconds", Unit::Seconds),
-            Figure::amount(BUSY, Unit::Seconds),
-            Figure::amount(SHARE, Unit::Ratio),
-            Figure::amount(PART, Unit::Ratio),
-            Figure::amount(OWN, Unit::Seconds),
-            Figure::amount(KERNEL, Unit::Seconds),
-        ]
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Others { .. })
@@ -81,7 +71,7 @@ impl Looking for Counted {
         // By one clock for both: that of processes knows nothing of ticks, nor of what a hypervisor takes away.
         let part = if busy > 0.0 { busy / (busy + ours) } else { 0.0 };
         Ok(vec![
-            Reading::scalar("seconds", seconds),
+            Reading::scalar(SECONDS, seconds),
             Reading::scalar(BUSY, busy),
             Reading::scalar(SHARE, share),
             Reading::scalar(PART, part),

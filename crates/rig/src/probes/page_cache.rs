@@ -1,12 +1,13 @@
-//! What the host's page cache holds of the storage that a guest's disk is made of, before and after a cell: by
-//! cachestat(2) (Linux 6.5), which counts pages and reads nothing.
+//! What the host's page cache holds of the storage that a guest's disk is made of, before and after a cell; where a
+//! side's own page cache is to serve it, what that holds. By cachestat(2) (Linux 6.5), which counts pages and reads
+//! nothing.
 //!
 //! What a guest's disk takes of it the rest of the host has not (rasmusson2013, section 4). The caches are never dropped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vmio_model::figure::{Figure, Reading, Unit};
+use vmio_model::figure::Reading;
 use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE};
 use vmio_node::Node;
 
@@ -20,11 +21,8 @@ impl Probe for PageCache {
         "page-cache"
     }
     fn about(&self) -> &'static str {
-        "what the host's page cache holds of a guest's disk before and after (cachestat, Linux 6.5); blind to disk \
+        "what the page cache holds of a guest's disk before and after (cachestat, Linux 6.5); blind to disk \
          images, to what a server opens in the hypervisor's place, and to what other files lost"
-    }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
-        [CACHED_BEFORE, CACHED_AFTER].map(|name| Figure::amount(name, Unit::Bytes)).into()
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Storage { .. })

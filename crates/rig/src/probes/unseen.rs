@@ -2,6 +2,7 @@
 
 use vmio_look::backing::NotVisible;
 use vmio_node::linux::nfs;
+use vmio_node::qmp;
 
 /// The kinds of reasons.
 #[derive(Debug, thiserror::Error)]
@@ -28,12 +29,20 @@ pub enum Unseen {
     Command { command: String, said: String },
     #[error("/proc/stat could not be read")]
     NoStat,
+    #[error("no counter of energy could be read to the end")]
+    NoEnergy,
+    #[error("the meter told its power for {told:.1} s of {seconds:.1} s")]
+    SeldomTold { told: f64, seconds: f64 },
     #[error("the processors of this machine cannot be counted")]
     NoProcessors,
-    #[error("QEMU (process {pid}) ended during the cell")]
-    QemuEnded { pid: u32 },
+    #[error("{name} (process {pid}) ended during the cell")]
+    HypervisorEnded { name: &'static str, pid: u32 },
     #[error("the container ended during the cell")]
     ContainerEnded,
+    #[error("the hypervisor does not count what is read of {0}")]
+    NotCounted(String),
+    #[error(transparent)]
+    Monitor(#[from] qmp::Error),
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vmio_model::figure::Unit;
 use vmio_model::result::{CpuUse, DeviceUse, Seen};
 use vmio_node::{FileSample, Node, SamplePlan, Sampling};
 
-use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Unseen, Way};
+use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Unseen, Way, command};
 
 /// What was seen between start and stop.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -140,6 +141,9 @@ fn looks(subjects: &[Subject]) -> (Looks, BTreeMap<String, Paths>) {
                     let paths = machines.entry(subject.name.clone()).or_insert_with(fresh);
                     Look::Files(files, files.paths(&subject.thing).into_iter().map(|p| paths.place(p)).collect())
                 }
+                Way::Command(by) => {
+                    command::start(by, &subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own)
+                }
                 Way::Own(own) => own.start(&subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own),
             };
             looks.push((at, probe.name(), look));
@@ -171,14 +175,22 @@ fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<Fil
         };
         match found {
             Ok(figures) => {
-                let (node, probe) = (name.clone(), probe.to_owned());
-                all.seen.push(Seen { node, watched: thing.watched(), probe, figures });
+                let (node, units) = (name.clone(), units(probe, thing));
+                all.seen.push(Seen { node, units, ..Seen::here(thing.watched(), probe, figures) });
             }
             Err(why) if matches!(thing, Thing::Disk(_)) && name.is_empty() => all.not_visible = Some(why.to_string()),
             Err(why) => all.notes.push(format!("{probe}: {why}")),
         }
     }
     all
+}
+
+/// In what a probe counts what the model does not know of that thing.
+fn units(probe: &str, thing: &Thing) -> BTreeMap<String, Unit> {
+    let known = thing.watched().figures();
+    let declared = ALL.iter().filter(|p| p.name() == probe).flat_map(|p| p.figures(thing));
+    let further = declared.filter(|figure| known.iter().all(|known| known.name != figure.name));
+    further.map(|figure| (figure.name, figure.unit)).collect()
 }
 
 #[cfg(test)]
@@ -190,16 +202,16 @@ mod tests {
     use vmio_model::result::Watched;
     use vmio_node::fake::Fake;
 
-    use super::super::Qemu;
     use super::*;
+    use crate::guests::Hypervisor;
 
     fn disk(name: &str, minor: u32) -> Thing {
         Thing::Disk(Backing { leaves: [(name.to_owned(), (254, minor))].into(), ..Backing::default() })
     }
 
     fn guest(name: &str, pid: u32, servers: &[u32]) -> Thing {
-        let qemu = Qemu { pid, roles: [(pid, "main".to_owned())].into(), servers: servers.to_vec() };
-        Thing::Hypervisor(name.into(), qemu)
+        let (roles, servers) = ([(pid, "main".to_owned())].into(), servers.to_vec());
+        Thing::Hypervisor(name.into(), Hypervisor { name: "QEMU", pid, roles, servers })
     }
 
     fn here(things: impl IntoIterator<Item = Thing>) -> Vec<Subject> {
@@ -254,8 +266,8 @@ mod tests {
         let node: Arc<dyn Node> = Arc::new(vmio_node::Local::new());
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let pid = child.id();
-        let qemu = Qemu { pid, roles: [(pid, "vcpu".to_owned())].into(), servers: Vec::new() };
-        let things = [Thing::Hypervisor("qemu".into(), qemu), Thing::Others { than: std::process::id() }];
+        let own = Hypervisor { pid, roles: [(pid, "vcpu".to_owned())].into(), ..Hypervisor::default() };
+        let things = [Thing::Hypervisor("qemu".into(), own), Thing::Others { than: std::process::id() }];
         let subjects = things.into_iter().chain([Thing::Processors]).map(|thing| Subject::here(node.clone(), thing));
         let watch = Watch::start(subjects.collect());
         let spent = || {
@@ -299,7 +311,7 @@ mod tests {
         let wanted = [Watched::Processors, hypervisor("qemu"), disk("vda"), disk("vdb"), hypervisor("qemu#2")];
         let wanted: Vec<_> = wanted.into_iter().map(|w| ("", w)).chain([("guest0", Watched::Processors)]).collect();
         assert_eq!(things, wanted);
-        assert!(matches!(&once[1].thing, Thing::Hypervisor(_, Qemu { servers, .. }) if *servers == [90, 91]));
+        assert!(matches!(&once[1].thing, Thing::Hypervisor(_, Hypervisor { servers, .. }) if *servers == [90, 91]));
     }
 
     /// Two mounts of NFS are told by one file, and each guest's part is its own.

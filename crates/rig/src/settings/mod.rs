@@ -209,8 +209,10 @@ mod tests {
         for kind in ["native", "qemu"] {
             let guests = kind == "qemu";
             let attachment = guests.then(|| Attachment::new("virtio-blk", Cache::None, Aio::Native));
-            let disk =
-                |t: &&dyn targets::Target| Subject::Disk { target: t.name().into(), attachment: attachment.clone() };
+            let disk = |t: &&dyn targets::Target| {
+                let target = t.name().to_owned();
+                Subject::Disk { target, attachment: attachment.clone(), state: None }
+            };
             let nic = guests.then(|| Nic::new("virtio-net"));
             let others = [
                 Subject::Path { network: "veth".into(), peer: "host".into(), nic: nic.clone() },

@@ -35,8 +35,8 @@ impl Setting for Mtu {
     fn fits(&self, value: &str, actor: &Actor) -> Fit {
         let card = actor.nic().and_then(|nic| nics::find(&nic.model));
         match (over_a_wire(actor, "it is", "could be larger"), card, Mtus::read(value)) {
-            (Fit::Sets, Some(card), Ok(Mtus { ends, .. })) if ends > card.most_mtu_bytes() => {
-                Fit::Refused(format!("{} takes packets of {} bytes at most", card.name(), card.most_mtu_bytes()))
+            (Fit::Sets, Some(card), Ok(Mtus { ends, .. })) if ends > card.most_mtu_bytes => {
+                Fit::Refused(format!("{} takes packets of {} bytes at most", card.name, card.most_mtu_bytes))
             }
             (Fit::Sets, _, Ok(mtus)) if mtus.link < mtus.ends && !is_linked(actor) => Fit::Refused(
                 "no link between hosts that could take less lies on the way: use the network uplink with the peer remote"

@@ -14,7 +14,7 @@ use crate::nets::Port;
 pub struct Offloads;
 
 /// What changes and tells them (ethtool(8)); it is carried to guests too.
-pub const ETHTOOL: &str = "ethtool";
+const ETHTOOL: &str = "ethtool";
 /// What `ethtool -K` calls them, and `ethtool -k`.
 const FEATURES: [(&str, &str); 3] =
     [("tso", "tcp-segmentation-offload"), ("gso", "generic-segmentation-offload"), ("gro", "generic-receive-offload")];

@@ -117,7 +117,7 @@ impl Where<'_> {
     ///
     /// # Errors
     /// When there is none.
-    pub(super) fn own_port(&self) -> Result<Port> {
+    fn own_port(&self) -> Result<Port> {
         let none = || Error::Refused("the actor was given no address".into());
         let address = self.end.address().ok_or_else(none)?.to_string();
         let (node, enter) = (self.end.node.clone(), self.end.enter.clone());

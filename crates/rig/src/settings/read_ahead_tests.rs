@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vmio_model::cell::{Aio, Attachment, Cache, Cell};
 use vmio_node::fake::Fake;
 use vmio_node::linux::kind;
-use vmio_node::{Exec, FileStat, Journal, Node};
+use vmio_node::{FileStat, Journal, Node};
 
 use super::*;
 use crate::workloads::{At, End};
@@ -41,7 +41,7 @@ impl Bed {
 
     fn apply(&self, value: &str, actor: &Actor, path: &str) -> Result<(String, Undos)> {
         let node: Arc<dyn Node> = self.node.clone();
-        let end = End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() };
+        let end = End::here(node, At::Path(path.into()));
         let mut undos = Undos::default();
         let on = Where {
             actor,
@@ -162,7 +162,7 @@ fn what_is_found_is_told() {
     let bed = Bed::new();
     let end = |path: &str| {
         let node: Arc<dyn Node> = bed.node.clone();
-        End { node, at: At::Path(path.into()), enter: Vec::new(), exec_base: Exec::default() }
+        End::here(node, At::Path(path.into()))
     };
     assert_eq!(ReadAhead.found(&end("/dev/vda")).as_deref(), Some("128k"));
     assert_eq!(ReadAhead.found(&end("/dev/odd")), None);

@@ -18,10 +18,9 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// That of a server; `None` where no foreign network leads there, or it has no port.
+    /// That of a server; `None` where no foreign network leads there.
     pub(super) fn of(end: &End, ready: Ready) -> Option<Self> {
-        let address = end.elsewhere().filter(|_| ready != Ready::Runs)?;
-        Some(Self { node: end.node.name().to_owned(), address, ready })
+        Some(Self { node: end.node.name().to_owned(), address: end.elsewhere()?, ready })
     }
 
     /// Looks before the server is there whether anything answers at all: who has nobody at a port says so (RFC 9293,
@@ -62,7 +61,6 @@ impl Door {
             Ready::Listens(port) => format!("TCP port {port}"),
             Ready::Receives(port) => format!("UDP port {port}"),
             Ready::Both(port) => format!("port {port} (TCP and UDP)"),
-            Ready::Runs => String::new(),
         };
         Error::Shut { node: self.node.clone(), what, address: self.address, ports, how: how.to_owned() }
     }
@@ -74,13 +72,15 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
 
-    use vmio_node::{Exec, Local};
+    use vmio_node::Local;
 
     use super::*;
+    use crate::nodes::NodeId;
     use crate::workloads::At;
 
-    fn door(at: At, ready: Ready) -> Option<Door> {
-        Door::of(&End { node: Arc::new(Local::new()), at, enter: Vec::new(), exec_base: Exec::default() }, ready)
+    fn door(on: NodeId, ready: Ready) -> Option<Door> {
+        let at = At::address(IpAddr::from([127, 0, 0, 1]));
+        Door::of(&End { on, ..End::here(Arc::new(Local::new()), at) }, ready)
     }
 
     fn failed() -> Error {
@@ -89,23 +89,20 @@ mod tests {
 
     #[test]
     fn who_refuses_is_there_and_who_refuses_while_a_server_listens_is_not_that_server() {
-        let here: IpAddr = "127.0.0.1".parse().unwrap();
-        let at = || At::Elsewhere { reached: here, serves: here };
-        let listener = TcpListener::bind((here, 0)).unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let open = door(at(), Ready::Listens(port)).unwrap();
+        let open = door(NodeId::Peer, Ready::Listens(port)).unwrap();
         assert!(open.passable().is_ok() && matches!(open.blame(failed()), Error::Failed { .. }));
         drop(listener);
-        let shut = door(at(), Ready::Listens(port)).unwrap();
+        let shut = door(NodeId::Peer, Ready::Listens(port)).unwrap();
         assert!(shut.passable().is_ok(), "nobody is there yet");
         let said = shut.blame(failed()).to_string();
         for word in ["nothing gets through to 127.0.0.1", &format!("Open TCP port {port}"), "refused", "no answer"] {
             assert!(said.contains(word), "{word}: {said}");
         }
-        let said = door(at(), Ready::Receives(port)).unwrap().blame(failed()).to_string();
+        let said = door(NodeId::Peer, Ready::Receives(port)).unwrap().blame(failed()).to_string();
         assert!(said.contains("datagrams may not get through") && said.contains(&format!("UDP port {port}")), "{said}");
-        assert!(door(at(), Ready::Receives(port)).unwrap().passable().is_ok(), "UDP says nothing beforehand");
-        assert!(door(At::Address(here), Ready::Listens(port)).is_none(), "vmio's own network");
-        assert!(door(at(), Ready::Runs).is_none());
+        assert!(door(NodeId::Peer, Ready::Receives(port)).unwrap().passable().is_ok(), "UDP says nothing beforehand");
+        assert!(door(NodeId::Played, Ready::Listens(port)).is_none(), "vmio's own network");
     }
 }

@@ -1,8 +1,8 @@
 //! What runs in a cell: on disks [`disk`], over paths [`net`], on the machine itself [`cpu`]. The same command with the same
 //! arguments runs on both sides; only its ends differ.
 //!
-//! A workload runs in **roles**, each with an **end**: the machine it is on, and a path there, an address or
-//! nothing. The last role is run to its end and gives the result; those before it serve it, and are started
+//! A workload runs in **roles**, each with an **end**: a machine of the run ([`crate::nodes`]), and a path there, an
+//! address or nothing. The last role is run to its end and gives the result; those before it serve it, and are started
 //! and waited for first ([`service`]). Where one of those knows the result, such as a receiver, what it says at its
 //! end is heard ([`Workload::hears`]).
 //!
@@ -28,7 +28,7 @@ pub mod net;
 pub mod service;
 mod stage;
 
-pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, State, family};
+pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, family};
 pub use error::{Error, Result, Unusable};
 pub use service::{Ready, Service, Serving};
 pub use stage::{At, End, Role, Stage, Wants};

@@ -15,8 +15,6 @@ use super::{End, Error, Result, Stage, Workload};
 
 /// How long a server may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(20);
-/// How long one that is ready as soon as it runs is seen to run.
-const RUNS_FOR: Duration = Duration::from_millis(100);
 /// Between two looks whether it is.
 const POLL: Duration = Duration::from_millis(20);
 /// How long one that was killed may take to end.
@@ -41,8 +39,6 @@ pub enum Ready {
     Receives(u16),
     /// When it listens on this TCP port; datagrams come by the UDP port of that number, too.
     Both(u16),
-    /// As soon as it runs.
-    Runs,
 }
 
 /// The servers of a workload. They end with it.
@@ -94,7 +90,6 @@ fn sockets(reader: &dyn Reader, pid: u32, ready: Ready) -> Vec<InetSocket> {
     match ready {
         Ready::Listens(port) | Ready::Both(port) => of(net::tcp_files(pid), &|s| s.listens && s.port == port),
         Ready::Receives(port) => of(net::udp_files(pid), &|s| s.port == port),
-        Ready::Runs => Vec::new(),
     }
 }
 
@@ -114,11 +109,7 @@ impl Server {
                 return Err(self.failed(format!("it ended before it was used: {:?}", output.end), Some(&output)));
             }
             let sockets = sockets(reader, self.process.pid(), ready);
-            let is_ready = match ready {
-                Ready::Runs => started.elapsed() >= RUNS_FOR,
-                _ => !sockets.is_empty() && has_any(reader, self.process.pid(), &sockets),
-            };
-            if is_ready {
+            if !sockets.is_empty() && has_any(reader, self.process.pid(), &sockets) {
                 return Ok(());
             }
             if started.elapsed() > limit {

@@ -92,10 +92,7 @@ impl Workload for Pair {
         Ok(Some(Service { exec, ready: self.ready }))
     }
     fn run(&self, stage: &Stage) -> Result<WorkloadResult> {
-        let port = match self.ready {
-            Ready::Listens(port) | Ready::Receives(port) | Ready::Both(port) => port,
-            Ready::Runs => 0,
-        };
+        let (Ready::Listens(port) | Ready::Receives(port) | Ready::Both(port)) = self.ready;
         let node = stage.end("client")?.node.name().to_owned();
         let command = "client".to_owned();
         let failed = || Error::Failed { node, command: command.clone(), how: "no answer".into(), said: String::new() };
@@ -116,7 +113,7 @@ impl Bed {
         let dir = tempfile::tempdir().unwrap();
         let journal = Arc::new(Journal::open(&dir.path().join("journal"), "test").unwrap());
         let node: Arc<dyn Node> = Arc::new(Local::owned(journal.clone()));
-        let end = End { node, at: At::Nothing, enter: Vec::new(), exec_base: Exec::default() };
+        let end = End::here(node, At::Nothing);
         let stage =
             Stage { ends: [("server", end.clone()), ("client", end)].into(), seconds: 1.0, span: None, place: 0 };
         Self { stage, journal, _dir: dir }
@@ -171,7 +168,6 @@ fn a_server_that_a_shell_started_is_as_good() {
 
 #[test]
 fn a_server_that_ends_at_once_is_told_with_what_it_said() {
-    // One that counts as ready because it runs may end after it was used: that cannot be told apart.
     let ready = Ready::Listens(free_port());
     let said = perform(&Pair::new(ready, "end 0 0 0".into()), &Bed::new()).unwrap_err().to_string();
     assert!(said.contains("ended before it was used: Exit(7)") && said.contains("local"), "{said}");
@@ -248,18 +244,22 @@ fn a_server_that_ends_meanwhile_is_the_cause() {
 #[test]
 fn a_result_with_other_figures_than_declared_fails() {
     let bed = Bed::new();
-    let pair = Pair { gives: "haste", ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+    let sound = || {
+        let port = free_port();
+        Pair::new(Ready::Listens(port), format!("listen {port} 0 30000"))
+    };
+    let pair = Pair { gives: "haste", ..sound() };
     let said = perform(&pair, &bed).unwrap_err().to_string();
     assert!(said.contains("`client`") && said.contains("it gave no speed"), "{said}");
     // What a guest's program says of its time is not believed in whatever it says.
     for seconds in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e9] {
-        let pair = Pair { seconds, ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+        let pair = Pair { seconds, ..sound() };
         let said = perform(&pair, &bed).unwrap_err().to_string();
         assert!(said.contains(&format!("it says that it took {seconds} s")), "{said}");
     }
     // A panic of the client ends the server, too.
     let client = |_| -> Option<f64> { panic!("in the middle of it") };
-    let pair = Pair { client, ..Pair::new(Ready::Runs, "wait 0 0 30000".into()) };
+    let pair = Pair { client, ..sound() };
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| perform(&pair, &bed)));
     assert!(panicked.is_err() && bed.running() == 0);
 }

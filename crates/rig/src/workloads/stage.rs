@@ -11,6 +11,7 @@ use vmio_node::{Exec, Node};
 
 use super::disk::{Span, WorkCtx};
 use super::{Error, Result};
+use crate::nodes::NodeId;
 
 /// A part of a workload that runs on one machine.
 #[derive(Debug, Clone, Copy)]
@@ -36,12 +37,14 @@ pub enum Wants {
     Nothing,
 }
 
-/// Where a role runs.
+/// Where something is: a machine of the run, and what is meant there. A role runs at one.
 #[derive(Clone)]
 pub struct End {
     /// The machine.
+    pub on: NodeId,
+    /// Where commands run in it.
     pub node: Arc<dyn Node>,
-    /// What it is given there.
+    /// What of it.
     pub at: At,
     /// What goes before a command so that it runs there: that of a network namespace; empty where the machine
     /// itself is meant.
@@ -50,23 +53,27 @@ pub struct End {
     pub exec_base: Exec,
 }
 
-/// What a role is given.
+/// What is meant of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum At {
     /// A file or block device.
     Path(PathBuf),
     /// An address.
-    Address(IpAddr),
-    /// Another machine, which vmio's networks do not lead to: the address that leads there, and the one that servers
-    /// listen at there, which may be others where addresses are translated on the way.
-    Elsewhere {
-        /// The address that leads there.
+    Address {
+        /// The one that leads there.
         reached: IpAddr,
-        /// The address that servers listen at.
+        /// The one that servers listen at there: another where addresses are translated on the way to another machine.
         serves: IpAddr,
     },
-    /// Nothing.
+    /// Nothing but itself.
     Nothing,
+}
+
+impl At {
+    /// An address that is not translated on the way.
+    pub fn address(address: IpAddr) -> Self {
+        Self::Address { reached: address, serves: address }
+    }
 }
 
 /// What a workload runs with.
@@ -100,9 +107,10 @@ impl Stage {
 
     /// The stage of a disk workload.
     pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
-        let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle } = ctx;
-        let end = End { node, at: At::Path(path), enter: Vec::new(), exec_base };
-        Self { span: Some(Span { bytes, memory_bytes, gentle }), ..Self::of(super::disk::WORKER, end, seconds) }
+        let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle, warm } = ctx;
+        let end = End { exec_base, ..End::here(node, At::Path(path)) };
+        let span = Some(Span { bytes, memory_bytes, gentle, warm });
+        Self { span, ..Self::of(super::disk::WORKER, end, seconds) }
     }
 
     /// The end of a role.
@@ -124,9 +132,9 @@ impl Stage {
         let end = self.end(super::disk::WORKER)?;
         let missing = || Error::Unfit { workload: "the workload".into(), reason: "it was given no disk".into() };
         let (span, path) = self.span.zip(end.path()).ok_or_else(missing)?;
-        let Span { bytes, memory_bytes, gentle } = span;
+        let Span { bytes, memory_bytes, gentle, warm } = span;
         let (path, exec_base) = (path.to_owned(), end.exec_base.clone());
-        Ok((&end.node, WorkCtx { path, bytes, seconds: self.seconds, memory_bytes, exec_base, gentle }))
+        Ok((&end.node, WorkCtx { path, bytes, seconds: self.seconds, memory_bytes, exec_base, gentle, warm }))
     }
 }
 
@@ -141,34 +149,33 @@ pub(super) fn allowed(seconds: f64) -> Duration {
 }
 
 impl End {
+    /// An end of this host's, held to nothing.
+    pub fn here(node: Arc<dyn Node>, at: At) -> Self {
+        Self { on: NodeId::Host, node, at, enter: Vec::new(), exec_base: Exec::default() }
+    }
+
     /// A command that runs there, under its limits.
     pub fn command(&self, program: &str) -> Exec {
         Exec { program: program.to_owned(), args: Vec::new(), ..self.exec_base.clone() }.behind(&self.enter)
     }
 
-    /// The file or block device that it is given.
+    /// The file or block device that is meant.
     pub fn path(&self) -> Option<&Path> {
-        match &self.at {
-            At::Path(path) => Some(path),
-            At::Address(_) | At::Elsewhere { .. } | At::Nothing => None,
-        }
+        if let At::Path(path) = &self.at { Some(path) } else { None }
     }
 
     /// The address that leads there.
     pub fn address(&self) -> Option<IpAddr> {
-        match self.at {
-            At::Address(address) | At::Elsewhere { reached: address, .. } => Some(address),
-            At::Path(_) | At::Nothing => None,
-        }
+        if let At::Address { reached, .. } = self.at { Some(reached) } else { None }
     }
 
     /// The address that a server listens at there.
     pub fn serves(&self) -> Option<IpAddr> {
-        if let At::Elsewhere { serves, .. } = self.at { Some(serves) } else { self.address() }
+        if let At::Address { serves, .. } = self.at { Some(serves) } else { None }
     }
 
     /// The address that leads there, where it is another machine.
     pub(super) fn elsewhere(&self) -> Option<IpAddr> {
-        if let At::Elsewhere { reached, .. } = self.at { Some(reached) } else { None }
+        self.address().filter(|_| self.on.is_elsewhere())
     }
 }

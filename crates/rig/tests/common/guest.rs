@@ -12,6 +12,7 @@ use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::guests::{self, DiskSpec, Guest, GuestSpec, LaunchCtx};
 use vmio_rig::image::Image;
+use vmio_rig::nodes::Nodes;
 
 pub const DISK_BYTES: u64 = 64 << 20;
 
@@ -76,7 +77,7 @@ impl Bed {
             run_dir: &self.run_dir(),
             state_dir: &self.dir(),
             accel,
-            afar: None,
+            nodes: &Nodes::default(),
             boot_limit: limit,
             oom_score_adj: 1000,
             cgroup_procs: Vec::new(),

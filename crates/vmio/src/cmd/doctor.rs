@@ -24,6 +24,7 @@ use vmio_rig::image;
 use vmio_rig::lab;
 use vmio_rig::nets;
 use vmio_rig::nics;
+use vmio_rig::probes;
 use vmio_rig::settings;
 use vmio_rig::workloads;
 
@@ -67,20 +68,20 @@ fn abilities() -> Vec<Ability> {
     let about = "a guest of 64-bit ARM under QEMU (machine virt), always emulated";
     add("guest", "qemu, aarch64", about, listed(guests::qemu::AARCH64), false);
     for d in drivers::ALL {
-        add("driver", d.name(), d.about(), Vec::new(), true);
+        add("driver", d.name, d.about, Vec::new(), true);
     }
     // Those that are volumes need a place that few hosts have: see `places`.
     for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
-        add("target", t.name(), t.about(), listed(t.requirements()), true);
+        add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link());
     }
     // Disks are measured without them.
     for n in nets::ALL {
         add("network", n.name(), n.about(), listed(n.requirements()), false);
     }
     for n in nics::ALL {
-        add("nic", n.name(), n.about(), Vec::new(), false);
-        if n.is_virtio() {
-            let vhost = Nic { vhost: true, ..Nic::new(n.name()) }.label();
+        add("nic", n.name, n.about, Vec::new(), false);
+        if n.is_virtio {
+            let vhost = Nic { vhost: true, ..Nic::new(n.name) }.label();
             add("nic", &vhost, "the same, its packets carried by the host's kernel", vec![&nets::VHOST], false);
         }
     }
@@ -109,6 +110,10 @@ fn abilities() -> Vec<Ability> {
     add("probe", "block tracing", about, listed(trace::REQUIREMENTS), false);
     let about = "other guests' latency, for runs that end when they slow down";
     add("probe", "latency watch", about, listed(instance::REQUIREMENTS), false);
+    // Those that need no more than what they watch are had by every host.
+    for p in probes::ALL.iter().filter(|p| !p.requirements().is_empty()) {
+        add("probe", p.name(), p.about(), listed(p.requirements()), false);
+    }
     all
 }
 

@@ -15,6 +15,7 @@ use vmio_node::{End, Exec, Journal, Local, Node, recover};
 use vmio_rig::guests::LaunchCtx;
 use vmio_rig::image::Image;
 use vmio_rig::lab::{self, LabHost};
+use vmio_rig::nodes::Nodes;
 
 use super::image::Document;
 use super::runs;
@@ -146,7 +147,7 @@ fn lab_run(
         run_dir: &context.paths.runtime,
         state_dir: &context.paths.state,
         accel: None,
-        afar: None,
+        nodes: &Nodes::default(),
         boot_limit: BOOT_LIMIT,
         oom_score_adj: OOM_SCORE_ADJ,
         cgroup_procs: Vec::new(),

@@ -7,8 +7,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::failure::{Exit, Failure};
+use vmio_model::words::nearest;
 
-use super::scan::pick::nearest;
 use crate::context::{Context, Outcome};
 use crate::fit;
 use crate::term;

@@ -6,7 +6,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
 use vmio_model::study::{Nature, Study, WordError};
 use vmio_node::Local;
-use vmio_rig::disks::targets::afar::DEVICE;
+use vmio_rig::disks::targets::elsewhere::DEVICE;
 use vmio_rig::guests;
 
 use crate::context::{Context, Outcome};

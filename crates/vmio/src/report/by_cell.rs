@@ -1,10 +1,12 @@
-//! What is told cell by cell beside the tables of figures, in each form of the report: what the host's page cache held, and
-//! figures of runs on end.
+//! What is told cell by cell beside the tables of figures, in each form of the report: what the wire carried, what the
+//! host's page cache held, what else probes saw, and figures of runs on end.
 
 use std::fmt::Write;
 
 use vmio_model::figure::{RUN, Unit};
+use vmio_model::result::Watched;
 use vmio_model::stats::Estimate;
+use vmio_model::summary::seen::{SeenFigure, SeenRow};
 use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::summary::{CellRow, FigureRow, PageCache};
 
@@ -14,6 +16,7 @@ use super::markdown::plain;
 use super::page::{Html, html};
 use super::series;
 use super::text::Out;
+use crate::fit;
 
 /// Width of a column in a terminal.
 const COLUMN: usize = 12;
@@ -34,7 +37,7 @@ pub(super) struct Section {
 /// Those that have something to say.
 fn sections<'a>(report: &'a Report<'_>) -> impl Iterator<Item = Section> + 'a {
     let published = report.series.iter().map(|table| series::section(table, true));
-    [wires(report), page_cache(report), on_end(report)]
+    [wires(report), page_cache(report), seen(report), on_end(report)]
         .into_iter()
         .chain(published)
         .filter(|section| !section.rows.is_empty())
@@ -83,6 +86,44 @@ fn page_cache(report: &Report<'_>) -> Section {
         rows: all().filter(|_| any).map(|(row, held)| (row.key.clone(), told(held))).collect(),
         notes: Vec::new(),
     }
+}
+
+/// What else probes saw, whatever that is.
+fn seen(report: &Report<'_>) -> Section {
+    let told = |row: &CellRow, seen: &SeenRow, figure: &SeenFigure| {
+        let name = std::iter::once(&figure.name).chain(figure.labels.values());
+        let name = name.map(String::as_str).collect::<Vec<_>>().join(" ");
+        let mean = format::figure(figure.unit, figure.mean.value);
+        // What is too long for its column has its unit with its name.
+        let (mean, unit) = match mean.split_once(' ').filter(|_| fit::columns(&mean) > COLUMN) {
+            Some((number, unit)) => (number.to_owned(), format!(", {unit}")),
+            None => (mean, String::new()),
+        };
+        (format!("{}, {}: {name}{unit}", row.key, thing(seen)), vec![mean, format::spread(&figure.mean)])
+    };
+    let things = report.summary.cells.iter().flat_map(|row| row.seen.iter().map(move |seen| (row, seen)));
+    Section {
+        title: "What else was seen".to_owned(),
+        meaning: "By probes that have no table of their own (docs/probes.md): the mean over the samples and its 95 % \
+                  interval, of the time of the whole cell, in which programs also start and end, and whoever worked \
+                  there."
+            .to_owned(),
+        columns: ["mean", "interval"].map(str::to_owned).into(),
+        rows: things.flat_map(|(row, seen)| seen.figures.iter().map(move |f| told(row, seen, f))).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// What was watched, with its machine where that is not the host.
+fn thing(seen: &SeenRow) -> String {
+    let name: &str = match &seen.watched {
+        Watched::Disk(name) | Watched::Link(name) | Watched::Other(name) => name,
+        Watched::PageCache(target) | Watched::Drive(target) => target,
+        Watched::Hypervisor(side) | Watched::Container(side) => side,
+        Watched::Processors => "processors",
+        Watched::Others => "other processes",
+    };
+    if seen.node.is_empty() { name.to_owned() } else { format!("{name} of {}", seen.node) }
 }
 
 fn on_end(report: &Report<'_>) -> Section {

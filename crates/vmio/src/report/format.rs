@@ -35,6 +35,7 @@ pub fn figure(unit: Unit, value: f64) -> String {
         Unit::Ratio => percent(value),
         Unit::Count => three(value),
         Unit::Joules => format!("{} J", three(value)),
+        Unit::Watts => format!("{} W", three(value)),
     }
 }
 
@@ -219,6 +220,7 @@ pub fn mark(mark: Mark) -> &'static str {
         Mark::HostBusy => "host busy",
         Mark::ProcessorsBusy => "processors busy",
         Mark::ReadAhead => "other read-ahead",
+        Mark::NotWarm => "not warm",
         Mark::Stalled => "stalled",
         Mark::NotVisible => "not visible here",
     }
@@ -231,6 +233,10 @@ pub fn mark_meaning(mark: Mark) -> &'static str {
         Mark::HostBusy => "other work on the device exceeded 20 % of the cell's own",
         Mark::ProcessorsBusy => "processes of others kept over 20 % of the processors at work",
         Mark::ReadAhead => "the host's own read-ahead, which is not 128 KiB: vmio sets it on its own devices alone",
+        Mark::NotWarm => {
+            "it was to be read from a page cache, and over 5 % of it was not, or nothing shows that it was: the sample is \
+             in no share"
+        }
         Mark::Stalled => {
             "a request at the disk took 10 s or more, or none in flight there ended for so long: a lost interrupt or a \
              broken device, not the disk's speed; the sample stays in its mean and share"

@@ -107,8 +107,16 @@ impl Versus {
 
 /// `the same with side native, no settings`.
 fn in_words(like: &Like) -> String {
-    let Like { side, target, network, peer, workload, alone, settings } = like;
-    let named = [("side", side), ("target", target), ("network", network), ("peer", peer), ("workload", workload)];
+    let Like { side, target, state, network, peer, workload, alone, settings } = like;
+    let state = &state.map(|state| state.to_string());
+    let named = [
+        ("side", side),
+        ("target", target),
+        ("state", state),
+        ("network", network),
+        ("peer", peer),
+        ("workload", workload),
+    ];
     let mut words: Vec<String> = named.iter().filter_map(|(key, v)| Some(format!("{key} {}", v.as_ref()?))).collect();
     words.extend(settings.as_ref().map(|settings| match settings.is_empty() {
         true => "no settings".to_owned(),

@@ -25,6 +25,7 @@ use vmio_rig::disks::space::gib;
 use vmio_rig::engine::measure::{Next, next_noise};
 use vmio_rig::engine::spent;
 use vmio_rig::engine::{environment, plan};
+use vmio_rig::gentle::cap::DEFAULT_SHARE;
 use vmio_rig::image::OwnKernel;
 
 use crate::context::{Context, Outcome};
@@ -61,7 +62,13 @@ pub struct Wishes {
     #[arg(long)]
     pub no_gentle: bool,
     /// Share of the measured bandwidth that --gentle may use
-    #[arg(long, value_name = "RATIO", default_value_t = 0.25, value_parser = number, allow_negative_numbers = true)]
+    #[arg(
+        long,
+        value_name = "RATIO",
+        default_value_t = DEFAULT_SHARE,
+        value_parser = number,
+        allow_negative_numbers = true
+    )]
     pub gentle_share: f64,
     /// Measure for at most so many minutes, instead of the study's limit
     #[arg(long, value_name = "MINUTES", value_parser = number, allow_negative_numbers = true)]
@@ -73,6 +80,10 @@ pub struct Wishes {
     /// five rounds agree
     #[arg(long)]
     pub steady_state: bool,
+    /// Tell the energy of cells by a meter of your own, a command for the shell. It runs beside each cell; each line
+    /// that it prints is WATTS or SECONDS WATTS, and one that ends is run again every second (docs/probes.md)
+    #[arg(long, value_name = "CMD", value_hint = clap::ValueHint::CommandString)]
+    pub power_command: Option<String>,
     /// Print the plan and exit; nothing is changed
     #[arg(long)]
     pub dry_run: bool,
@@ -126,8 +137,7 @@ impl Wishes {
     fn of_plan(&self, context: &Context, reached: &Reached) -> plan::Wishes {
         plan::Wishes {
             on: self.on.clone().filter(|on| !reach::is_afar(Some(on))),
-            afar: reached.afar(),
-            peer: reached.peer(),
+            nodes: reached.nodes.clone(),
             device: self.device.first().filter(|_| !reach::is_afar(self.on.as_deref())).cloned(),
             force: self.force,
             gentle: self.gentle,
@@ -239,8 +249,12 @@ fn check(wishes: &Wishes) -> Result<(), Failure> {
             );
         }
     }
-    let not_there =
-        [("--gentle", wishes.gentle), ("--make-place", wishes.make_place), ("--steady-state", wishes.steady_state)];
+    let not_there = [
+        ("--gentle", wishes.gentle),
+        ("--make-place", wishes.make_place),
+        ("--steady-state", wishes.steady_state),
+        ("--power-command", wishes.power_command.is_some()),
+    ];
     if let (true, Some((name, _))) =
         (reach::is_afar(wishes.on.as_deref()), not_there.iter().find(|(_, wished)| *wished))
     {

@@ -176,7 +176,7 @@ impl Progress {
     }
 
     /// A line that the next one replaces; nothing where there is no terminal.
-    pub fn transient(&self, text: &str) {
+    fn transient(&self, text: &str) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
             let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(fit::WIDTH - 1).collect::<String>());

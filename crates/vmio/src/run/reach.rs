@@ -13,7 +13,8 @@ use vmio_model::study::Study;
 use vmio_node::Local;
 use vmio_node::reach::Machine;
 use vmio_node::ssh::Address;
-use vmio_rig::engine::afar::{Afar, Known, Peer};
+use vmio_rig::engine::environment;
+use vmio_rig::nodes::{self, Is, Known, Measured, Nodes};
 use vmio_rig::{nets, ours, workloads};
 
 use super::Wishes;
@@ -23,11 +24,12 @@ use crate::ways::{self, There, WAYS, Way};
 /// Where files are made on another machine where nobody says: on its disk, not in its memory.
 const DIR: &str = "/var/tmp";
 
-/// The machines of a run. When it is dropped, all is undone there.
+/// The other machines of a run. When it is dropped, all is undone there.
 #[derive(Default)]
 pub struct Reached {
-    afar: Option<(Machine, Afar)>,
-    peer: Option<(Machine, Peer)>,
+    held: Vec<Machine>,
+    /// What they are to the run.
+    pub nodes: Nodes,
 }
 
 /// Another machine as `--on` names it.
@@ -56,40 +58,30 @@ pub fn is_afar(on: Option<&str>) -> bool {
 impl Reached {
     /// Goes to the machines that are wished for, with what the study runs there of vmio's own.
     pub fn by(wishes: &Wishes, study: &Study) -> Result<Self, Failure> {
-        let afar = match wishes.on.as_deref().and_then(named).transpose()? {
-            None => None,
-            Some(Named { way, address, dir }) => {
-                let There { machine, guest } = (way.open)(&address)?;
-                send(&machine, &address, study, |actor| actor.side.is_afar())?;
-                let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
-                let node = machine.shared();
-                let spare = |device: &PathBuf| node.spare(device, wishes.force);
-                let device = wishes.device.first().map(spare).transpose();
-                let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
-                let afar = Afar { address, node, dir, device, force: wishes.force, known };
-                Some((machine, afar))
-            }
-        };
-        let peer = match &wishes.peer {
-            None => None,
-            Some(address) => {
-                let machine = ways::by_ssh(address)?;
-                send(&machine, &address.to_string(), study, nets::is_over_wire)?;
-                let peer = Peer::new(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
-                Some((machine, peer))
-            }
-        };
-        Ok(Self { afar, peer })
+        let mut reached = Self::default();
+        if let Some(Named { way, address, dir }) = wishes.on.as_deref().and_then(named).transpose()? {
+            let There { machine, guest } = (way.open)(&address)?;
+            send(&machine, &address, study, |actor| actor.side.is_afar())?;
+            let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
+            let node = machine.shared();
+            let spare = |device: &PathBuf| node.spare(device, wishes.force);
+            let device = wishes.device.first().map(spare).transpose();
+            let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
+            let is = Is::Measured(Measured { dir, device, force: wishes.force, known });
+            reached.add(machine, nodes::Machine { address, node, is });
+        }
+        if let Some(address) = &wishes.peer {
+            let machine = ways::by_ssh(address)?;
+            send(&machine, &address.to_string(), study, nets::is_over_wire)?;
+            let peer = environment::peer(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
+            reached.add(machine, peer);
+        }
+        Ok(reached)
     }
 
-    /// The machine that the side `ssh` is.
-    pub fn afar(&self) -> Option<Afar> {
-        self.afar.as_ref().map(|(_, afar)| afar.clone())
-    }
-
-    /// The machine at the other end of the network `wire`.
-    pub fn peer(&self) -> Option<Peer> {
-        self.peer.as_ref().map(|(_, peer)| peer.clone())
+    fn add(&mut self, held: Machine, is: nodes::Machine) {
+        self.held.push(held);
+        self.nodes.add(is);
     }
 }
 

@@ -149,12 +149,8 @@ fn seen(native: bool) -> Vec<Seen> {
         false => BTreeMap::from([("vcpu".into(), 0.9), ("main".into(), 0.2)]),
     };
     let far = CpuUse { host_seconds: 0.4, ..CpuUse::default() }.seen("").into_iter();
-    let link = Seen {
-        node: String::new(),
-        watched: Watched::Link("veth0".into()),
-        probe: "link".into(),
-        figures: vec![Reading::scalar("carried", 1e9).with("direction", "out")],
-    };
+    let carried = vec![Reading::scalar("carried", 1e9).with("direction", "out")];
+    let link = Seen::here(Watched::Link("veth0".into()), "link", carried);
     let here = seen_around(None, &CpuUse { host_seconds: 1.3, by_role, ..CpuUse::default() });
     here.into_iter().chain(far.map(|seen| Seen { node: "peer".into(), ..seen })).chain([link]).collect()
 }

@@ -5,7 +5,7 @@
 use vmio::report::scan::diff::{Diff, Earlier};
 use vmio::report::scan::{View, json};
 use vmio::top::screen::Screen;
-use vmio_model::cell::{DetectZeroes, Options, Subject};
+use vmio_model::cell::{DetectZeroes, Options, State, Subject};
 use vmio_model::facts::{DeletedFile, Details, Disk, Fact, Nic, Overridden, Place, Processors, Setting};
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
@@ -154,7 +154,8 @@ fn earlier(view: &View) -> Earlier {
     serde_json::from_str(&json(&then)).unwrap()
 }
 
-/// A run whose guest's disk has every option, that asked for steady state, with a durable append in a guest.
+/// A run whose disks are in a state that it names and whose guest's has every option, that asked for steady state, with
+/// a durable append in a guest.
 pub fn run() -> Run {
     let mut run = crate::common::run(Accel::Kvm);
     let mut study = vmio::studies::named("durability").unwrap();
@@ -163,7 +164,9 @@ pub fn run() -> Run {
     let options =
         Options { queues: Some(4), mapped_iothreads: Some(2), discard: true, detect_zeroes: DetectZeroes::Unmap };
     for actor in run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()) {
-        if let Subject::Disk { attachment: Some(attachment), .. } = &mut actor.subject {
+        let Subject::Disk { attachment, state, .. } = &mut actor.subject else { continue };
+        *state = Some(State::Filled);
+        if let Some(attachment) = attachment {
             attachment.options = options.clone();
         }
     }

@@ -62,7 +62,7 @@ fn a_function_of_another_card_is_not_the_uplinks() {
 #[test]
 fn a_card_knows_nothing_below_a_megabit() {
     let tight = CARDS.replace("40Mbit", "300kbit");
-    let core = start(&tight, vec![driven(3, "web1")]).unwrap();
+    let mut core = start(&tight, vec![driven(3, "web1")]).unwrap();
     assert_eq!(core.desired().pools[0].cards[0].mbit, 1, "0 would be no limit");
     assert!(core.notes()[0].contains("less than 1 Mbit/s"), "{:?}", core.notes());
 }

@@ -13,10 +13,18 @@ use super::netlink::{Change, Netlink};
 use super::{Error, Result};
 
 /// What the aliases of our IFBs begin with.
-pub const ALIAS: &str = "vmio guard";
+const ALIAS: &str = "vmio guard";
+/// Packets that an IFB's own queue holds, which nothing waits in while a pool's are there.
+pub const QUEUE_PACKETS: u32 = 1000;
 const KIND: &str = "ifb";
 /// The longest alias (IFALIASZ, with its zero).
 const LONGEST: usize = 255;
+
+/// The name of an uplink's IFB for what guests send (`tx`) or receive (`rx`): whatever its index, within the 15 bytes
+/// that a name may have.
+pub fn name(way: &str, uplink: &Device) -> String {
+    format!("vmio{way}{:x}", uplink.index)
+}
 
 /// Makes an IFB that is up, or finds the one that was made with the same words. `what` is for people and goes into
 /// its alias; `queue_packets` is its own queue's length, which HTB takes for packets without a class.
@@ -107,5 +115,18 @@ fn mismatch(name: &str, field: &str, wanted: &str, found: &str) -> Error {
         field: field.to_owned(),
         wanted: wanted.to_owned(),
         found: found.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_fits_whatever_the_index() {
+        for (way, index) in [("tx", 1), ("rx", 12), ("rx", u32::MAX)] {
+            let name = name(way, &Device { index, name: "eth0".into() });
+            assert!(links::valid(&name).is_ok(), "{name}");
+        }
     }
 }

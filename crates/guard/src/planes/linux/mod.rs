@@ -7,11 +7,10 @@
 //! namespace, one thread that has entered it (setns(2)).
 //!
 //! With a ledger that outlives the process, what is in force does, too. The next plane takes over from what it finds, and its
-//! undo takes off what it finds: what is ours is known by looking at it, and what is not is in the ledger (`book.rs`).
+//! undo takes off what it finds: what is ours is known by looking at it, and what is not is in the ledger (`undo_log.rs`).
 
 use std::io;
 
-mod book;
 pub mod classifier;
 pub mod counters;
 pub mod functions;
@@ -22,6 +21,7 @@ pub mod netlink;
 mod plane;
 mod requirements;
 pub mod tap;
+mod undo_log;
 
 pub use links::Device;
 pub use netlink::Netlink;
@@ -99,7 +99,7 @@ pub enum Error {
     },
     /// What is about to be done cannot be written down, or what was done cannot be read.
     #[error("linux plane: {0}")]
-    Kept(#[from] crate::keep::KeepError),
+    UndoLog(#[from] crate::undo_log::UndoLogError),
     /// The eBPF program cannot be loaded or attached.
     #[error("linux plane: cannot {what}: {source}{}\n  help: {BPF_HELP}", quoted(log))]
     Bpf {

@@ -2,26 +2,24 @@
 //! member's interface and at the uplink.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use vmio_model::control::InForce;
 use vmio_model::policy::Direction;
-use vmio_model::policy::assign::Interface;
 use vmio_model::policy::compile::{self, Abilities};
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 
-use super::book::Book;
 use super::classifier::{Classifier, Leave, Tenant};
 use super::htb::{self, Numbers};
 use super::netlink::events::Events;
+use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, links};
 use crate::desired::{Desired, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, PoolKey, Seated};
-use crate::planes::{Behind, Count, Entry, NotHeld, Options, Plane, PlaneError};
+use crate::planes::{Entry, Observation, Options, Plane, PlaneError, Scope, Setting};
 
 mod cards;
 mod flows;
 mod hold;
-mod purge;
+mod observe;
 mod receive;
 mod rest;
 mod stage;
@@ -107,8 +105,8 @@ impl Linux {
     /// When the kernel gives no netlink socket, or the ledger makes no sense.
     pub fn with(options: &Options) -> Result<Linux, PlaneError> {
         let netlink = Netlink::open()?;
-        let past = Past::look(Book::open(&options.keeper)?, options.keeper.outlives());
-        let taps = Taps::new(options.keeper.clone(), past.book.namespace());
+        let past = Past::look(PlaneLog::here(&options.log)?, options.log.outlives());
+        let taps = Taps::new(options.log.clone(), past.log.namespace());
         let (takeover, flows, pools) = (options.takeover, None, BTreeMap::new());
         let (events, there, beside, cards) = Default::default();
         let unsure = Unsure::new();
@@ -145,10 +143,10 @@ impl Linux {
             before.map_or_else(Default::default, |told| (told.tenants, told.tallies, told.stage));
         let put = match &stage {
             Some(stage) => stage::numbers(flows).and_then(|numbers| {
-                let (book, told) = (&self.past.book, &stage.at_uplink);
-                put(&mut self.netlink, book, &uplink, told, &numbers, self.takeover)
+                let (log, told) = (&self.past.log, &stage.at_uplink);
+                put(&mut self.netlink, log, &uplink, told, &numbers, self.takeover)
             }),
-            None => put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers, self.takeover),
+            None => put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers, self.takeover),
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
@@ -272,14 +270,24 @@ impl Linux {
         }
     }
 
-    /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
-    fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
-        let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
-            return BTreeMap::new();
-        };
-        let count =
-            |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
-        told.tenants.iter().filter_map(count).collect()
+    /// Has in force what the loop found for a pool.
+    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+        let takeover = self.takeover;
+        let told = self.told(pool)?;
+        let mut hierarchy = told.hierarchy.clone();
+        hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
+        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
+            match told.capped {
+                true => leaf.cap(*cap, &ENTRY.abilities),
+                false => leaf.ceil_bps = (*cap).max(leaf.rate_bps),
+            }
+        }
+        if hierarchy != told.hierarchy {
+            let (at, numbers) = (told.at.clone(), told.numbers.clone());
+            put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, takeover)?;
+            self.told(pool)?.hierarchy = hierarchy;
+        }
+        self.adjust_behind(pool, limits)
     }
 
     fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
@@ -294,7 +302,7 @@ impl Plane for Linux {
 
     fn reconcile(&mut self, desired: &Desired) -> Result<usize, PlaneError> {
         self.begin_past(!desired.pools.is_empty())?;
-        self.past.book.number(desired)?;
+        self.past.log.number(desired)?;
         self.listen(desired)?;
         let mut changes = 0;
         let gone: Vec<PoolKey> =
@@ -310,103 +318,38 @@ impl Plane for Linux {
         self.taps.hold(desired)?;
         self.unsure.end();
         if desired.pools.is_empty() {
-            self.past.book.end()?;
+            self.past.log.end()?;
         }
         Ok(changes)
     }
 
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
-        let takeover = self.takeover;
-        let told = self.told(pool)?;
-        let mut hierarchy = told.hierarchy.clone();
-        hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
-        for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            match told.capped {
-                true => leaf.cap(*cap, &ENTRY.abilities),
-                false => leaf.ceil_bps = (*cap).max(leaf.rate_bps),
+    fn set(&mut self, pool: &PoolKey, setting: Setting<'_>) -> Result<(), PlaneError> {
+        match setting {
+            Setting::Limits(limits) => self.adjust(pool, limits),
+            Setting::Emptied(member) => self.throw_away(pool, member),
+        }
+    }
+
+    fn observe(&mut self, scope: Scope<'_>) -> Result<Observation, PlaneError> {
+        match scope {
+            Scope::Earlier => Ok(Observation {
+                inherits: self.pools.is_empty() && self.finds()?,
+                numbers: self.past.log.numbers(),
+                ..Observation::default()
+            }),
+            Scope::Plane => {
+                let past = self.past.held_by.iter().chain(&self.past.notes).cloned();
+                let notes = past.chain(self.no_flows()).collect();
+                Ok(Observation { undisturbed: !self.is_disturbed(), notes, ..Observation::default() })
             }
+            Scope::Counts(pool) => self.counted(pool),
+            Scope::Pool(pool) => Ok(Observation {
+                queues: self.queues(pool),
+                arrived_bytes: self.arrived(pool)?,
+                cards: self.cards.counted(&mut self.netlink, pool),
+                ..self.counted(pool)?
+            }),
         }
-        if hierarchy != told.hierarchy {
-            let (at, numbers) = (told.at.clone(), told.numbers.clone());
-            put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, takeover)?;
-            self.told(pool)?.hierarchy = hierarchy;
-        }
-        self.adjust_behind(pool, limits)
-    }
-
-    fn disturbed(&mut self) -> bool {
-        self.is_disturbed()
-    }
-
-    fn still(&mut self, pool: &PoolKey) -> bool {
-        self.is_still(pool)
-    }
-
-    fn counts(&mut self, pool: &PoolKey) -> Result<Vec<Count>, PlaneError> {
-        if self.is_still(pool)
-            && let Some(counted) = &self.told(pool)?.counted
-        {
-            return Ok(counted.counts.clone());
-        }
-        let began = self.hush(pool)?;
-        let arrived = self.came_in(pool);
-        let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
-        let told = self.pools.get_mut(pool).ok_or_else(none)?;
-        let mut all = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
-        let at_uplink = match &told.stage {
-            Some(_) => Some(flows::counted(&mut self.netlink, &told.uplink, &stage::numbers(flows)?)?),
-            None => None,
-        };
-        if let Some(at_uplink) = at_uplink {
-            told.count_behind(&mut all, &at_uplink);
-        }
-        let framing = told.compiled.framing;
-        // A number that is given again counts anew.
-        told.tallies.retain(|number, _| told.order.contains(number));
-        let tallies = &mut told.tallies;
-        let count = |number: &u16| {
-            let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
-            Count {
-                // The class counts frames without their framing.
-                passed_bytes: framed(framing, counts.packets, counts.bytes),
-                dropped_packets: tally.count(&counts),
-                waiting_bytes: u64::from(counts.waiting_bytes),
-                arrived_bytes: arrived.get(number).copied(),
-            }
-        };
-        let counts: Vec<Count> = told.order.iter().map(count).collect();
-        told.counted = Some(Counted::now(counts.clone(), began));
-        Ok(counts)
-    }
-
-    fn purge(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
-        self.throw_away(pool, member)
-    }
-
-    fn behind(&mut self, pool: &PoolKey) -> Option<Behind> {
-        Some(self.pools.get(pool)?.stage.as_ref()?.behind)
-    }
-
-    fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
-        if pool.direction != Direction::GuestRx {
-            return Ok(None);
-        }
-        let told = self.told(pool)?;
-        let (index, framing) = (told.uplink.index, told.compiled.framing);
-        let counted = links::received(&mut self.netlink, index)?;
-        Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
-    }
-
-    fn held(&mut self, interface: &Interface) -> Option<Result<u32, Arc<NotHeld>>> {
-        Some(self.taps.seen(interface.index))
-    }
-
-    fn crowds(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
-        self.crowded(pool, seat)
-    }
-
-    fn carded(&mut self, pool: &PoolKey, function: u32) -> Option<Result<Count, Arc<NotHeld>>> {
-        self.cards.carded(&mut self.netlink, pool, function)
     }
 
     fn undo(&mut self) -> Result<(), PlaneError> {
@@ -423,20 +366,8 @@ impl Plane for Linux {
         self.pools.clear();
         let (swept, cards) = (self.sweep(), self.cards_undo());
         done.and(swept.map_err(PlaneError::from)).and(cards.map(|()| 0).map_err(PlaneError::from))?;
-        self.past.book.end()?;
+        self.past.log.end()?;
         taps
-    }
-
-    fn inherits(&mut self) -> Result<bool, PlaneError> {
-        Ok(self.pools.is_empty() && self.finds()?)
-    }
-
-    fn numbers(&self) -> crate::desired::Numbers {
-        self.past.book.numbers()
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.past.held_by.iter().chain(&self.past.notes).cloned().chain(self.no_flows()).collect()
     }
 }
 

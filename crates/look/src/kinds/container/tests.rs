@@ -137,8 +137,8 @@ fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_ro
         fake.file(format!("/proc/{pid}/comm"), "process_api\n")
             .file(format!("/proc/{pid}/cmdline"), "/process_api\0")
             .file(format!("/proc/{pid}/cgroup"), format!("0::{cgroup}\n"))
-            .refused_link(format!("/proc/{pid}/ns/pid"))
-            .refused_link(format!("/proc/{pid}/ns/mnt"))
+            .refused(format!("/proc/{pid}/ns/pid"))
+            .refused(format!("/proc/{pid}/ns/mnt"))
     };
     let told = |fake: Fake| Container.running(&Look::new(&fake)).unread;
     let status = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t000001fffeffffff\n");

@@ -14,12 +14,11 @@ use vmio_model::facts::{Guest, HostCpu, Unread};
 use vmio_model::rules::change::Way;
 use vmio_node::linux::process::COMMAND_LINE_BYTES;
 
-use super::GuestKind;
 use super::process::Process;
+use super::{GuestKind, host_cpus};
 use crate::look::{Look, Seen};
 use crate::neighbours::{Kind, kind_of, owner};
 use crate::require::Fix;
-use crate::topology::host_cpus;
 use crate::{Managed, parallel};
 
 pub(crate) use monitor::on_server;

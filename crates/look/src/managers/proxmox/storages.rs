@@ -36,7 +36,7 @@ impl Storage {
     }
 
     /// Whether disk images may lie on it. Where the file does not say what it holds, they may.
-    pub fn holds_images(&self) -> bool {
+    fn holds_images(&self) -> bool {
         self.lists("content", "images").unwrap_or(true)
     }
 
@@ -79,7 +79,7 @@ impl Storage {
 
     /// Where a file system must be mounted for it: without that its directory lies on the disk of
     /// the host itself (`is_mountpoint` is a truth value, or that directory).
-    pub fn mount_point(&self) -> Option<PathBuf> {
+    fn mount_point(&self) -> Option<PathBuf> {
         match (self.kind.as_str(), self.get("is_mountpoint")) {
             ("nfs" | "cifs", _) | ("dir" | "btrfs", Some("" | "1" | "yes" | "on" | "true")) => self.path(),
             ("dir" | "btrfs", Some(point)) if point.starts_with('/') => Some(point.into()),

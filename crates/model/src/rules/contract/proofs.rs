@@ -48,7 +48,7 @@ fn names_of(proofs: &[(String, Proof)]) -> Names {
     for actor in proofs.iter().flat_map(|(_, proof)| [&proof.before, &proof.after]).flat_map(Cell::actors) {
         note(0, &actor.side.kind);
         match &actor.subject {
-            On::Disk { target, attachment } => {
+            On::Disk { target, attachment, .. } => {
                 note(1, target);
                 attachment.iter().for_each(|a| note(2, &a.driver));
                 note(6, &actor.workload);

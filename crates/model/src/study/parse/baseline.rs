@@ -2,7 +2,7 @@
 
 use toml::de::DeValue;
 
-use crate::cell::{Baseline, Like};
+use crate::cell::{Baseline, Like, State};
 use crate::study::Names;
 use crate::toml_reader::{Reader, Section};
 
@@ -26,7 +26,7 @@ impl Reader<'_> {
             self.missing(&whole, "like");
         }
         let s = self.below(&whole, "like")?;
-        self.known_keys(&s, &["side", "target", "network", "peer", "workload", "alone", "settings"]);
+        self.known_keys(&s, &["side", "target", "state", "network", "peer", "workload", "alone", "settings"]);
         let before = self.problems.len();
         let mut one = |key: &str, known: &[String]| {
             let words: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -34,13 +34,15 @@ impl Reader<'_> {
         };
         let side = one("side", &names.guests);
         let target = one("target", &names.targets);
+        let states = State::ALL.map(|state| state.to_string());
+        let state = one("state", &states).and_then(|word| State::ALL.into_iter().find(|s| s.to_string() == word));
         let network = one("network", &names.networks);
         let peer = one("peer", &names.peers);
         let workload = s.table.get("workload");
         let workload = workload.and_then(|value| self.workload(value, "baseline.like.workload", names, None));
         let alone = self.switch(&s, "alone", false);
         let settings = self.settings(&s, names);
-        let like = Like { side, target, network, peer, workload, alone: alone?, settings };
+        let like = Like { side, target, state, network, peer, workload, alone: alone?, settings };
         (self.problems.len() == before).then_some(Baseline::Like(like))
     }
 }

@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::parts::Bare;
-use crate::cell::{Aio, Cache, Kind, Options};
+use crate::cell::{Aio, Cache, Kind, Options, State};
 use crate::study::{Disks, Matrix, Names, Paths, Sort};
 use crate::toml_reader::{Reader, Section};
 
@@ -59,7 +59,7 @@ impl Reader<'_> {
         refused: Option<Bare>,
     ) -> Option<Disks> {
         let s = self.below(s, "disks")?;
-        self.known_keys(&s, &["targets", "drivers", "caches", "aios", "iothreads", "options"]);
+        self.known_keys(&s, &["targets", "states", "drivers", "caches", "aios", "iothreads", "options"]);
         let disks = self.disks(&s, names, native)?;
         if let Some(bare) = refused {
             // A study that was written out has every default in it.
@@ -78,6 +78,7 @@ impl Reader<'_> {
 
     fn disks(&mut self, s: &Section<'_, '_>, names: &Names, native: bool) -> Option<Disks> {
         let targets = self.entries(s, "targets", &names.targets, None);
+        let states = self.choices(s, "states", &State::ALL, Vec::new());
         let drivers = self.entries(s, "drivers", &names.drivers, native.then_some(Vec::new()));
         let caches = self.choices(s, "caches", &Cache::ALL, vec![Cache::None]);
         let aios = self.choices(s, "aios", &Aio::ALL, vec![Aio::Native]);
@@ -85,6 +86,7 @@ impl Reader<'_> {
         let options = self.list(s, "options", Some(vec![Options::default()]), Self::options);
         Some(Disks {
             targets: targets?,
+            states: states?,
             drivers: drivers?,
             caches: caches?,
             aios: aios?,

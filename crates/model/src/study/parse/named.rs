@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::parts::Bare;
-use crate::cell::{Aio, Attachment, Cache, Options, Shape};
+use crate::cell::{Aio, Attachment, Cache, Options, Shape, State};
 use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
 use crate::study::{Names, Sort};
 use crate::toml_reader::{Reader, Section};
@@ -73,11 +73,18 @@ impl Reader<'_> {
     }
 
     fn named_disk(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedDisk> {
-        self.known_keys(s, &["target", "driver", "cache", "aio", "iothread", "options"]);
+        self.known_keys(s, &["target", "state", "driver", "cache", "aio", "iothread", "options"]);
         let target = self.one_of(s, "target", &names.targets);
+        let words = State::ALL.map(|state| state.to_string());
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let state = s.table.get("state").and_then(|value| self.word(value, &s.key("state"), &words));
+        let state = state.map(|i| State::ALL[i]);
         if let Some(bare) = bare {
+            if state == Some(State::WarmGuest) {
+                self.of_machines_alone(s, &["state"], bare);
+            }
             self.of_machines_alone(s, &["driver", "cache", "aio", "iothread", "options"], bare);
-            return Some(NamedDisk { target: target?, attachment: None });
+            return Some(NamedDisk { target: target?, state, attachment: None });
         }
         let driver = self.one_of(s, "driver", &names.drivers);
         let cache = self.choice(s, "cache", &Cache::ALL, Cache::None);
@@ -87,7 +94,7 @@ impl Reader<'_> {
         let options = options.unwrap_or_else(|| Some(Options::default()));
         let attachment =
             Attachment { driver: driver?, cache: cache?, aio: aio?, iothread: iothread?, options: options? };
-        Some(NamedDisk { target: target?, attachment: Some(attachment) })
+        Some(NamedDisk { target: target?, state, attachment: Some(attachment) })
     }
 
     fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedPath> {

@@ -21,9 +21,9 @@ use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
 use crate::words::{count, two};
 
 /// So many times the quiet latency counts as waiting.
-pub const SLOWER: f64 = 2.0;
+const SLOWER: f64 = 2.0;
 /// Requests at once below which nobody waits for another.
-pub const DEEP: f64 = 2.0;
+const DEEP: f64 = 2.0;
 /// Requests at once from which a disk of unknown speed may be used up.
 pub const FULL: f64 = 4.0;
 /// Part of the requests' time in the host's queue from which the disk takes no more.

@@ -4,7 +4,6 @@ use vmio_model::cell::Cache;
 
 use super::MOST_QUEUES;
 use super::effective::Difference;
-use crate::qemu::TooOld;
 
 /// The kinds of reasons; what they say names what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,13 +37,7 @@ pub enum Unfit {
     )]
     ShownWriteCache(Cache),
 
-    #[error(transparent)]
-    OldQemu(TooOld),
-    /// What was found in place of a version.
-    #[error("{0}")]
-    UnknownQemu(String),
-
-    /// QEMU or the guest says otherwise.
+    /// The hypervisor or the guest says otherwise.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Differs(Vec<Difference>),
 }

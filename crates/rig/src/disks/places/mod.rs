@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use vmio_model::modelled::ModelledDisk;
+use vmio_model::words::nearest;
 use vmio_node::Node;
 
 use vmio_look::require::Requirement;
@@ -175,12 +176,6 @@ fn kind_of(text: &str) -> Result<(&'static dyn PlaceKind, &str)> {
         }
         _ => Ok((ALL[0], text)),
     }
-}
-
-/// The nearest of the candidates, if any is near enough to have been meant.
-fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = candidates.into_iter().filter(|c| !c.is_empty()).map(|c| (strsim::jaro_winkler(word, c), c));
-    scored.filter(|(score, _)| *score > 0.75).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
 }
 
 /// What to write instead of a name that is not there.

@@ -12,7 +12,9 @@ use vmio_model::cell;
 use vmio_node::{ChangeId, Journal, spare};
 
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, Unfit, loopdev, volume};
+use super::{
+    Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, Unfit, elsewhere, loopdev, volume,
+};
 use crate::disks::Storage;
 use crate::disks::places::{Ground, Pool};
 
@@ -51,6 +53,9 @@ impl Target for Device {
     }
     fn native_is_a_device(&self) -> bool {
         true
+    }
+    fn elsewhere(&self) -> Option<elsewhere::Make> {
+        Some(elsewhere::device)
     }
     fn requirements(&self) -> &'static [Requirement] {
         const { &[ROOT, LOOP_DEVICES] }

@@ -19,9 +19,11 @@ use vmio_node::{Exec, Journal, Local, Node, machine};
 use super::device::{LOOP_DEVICES, WholeDevice, loop_device};
 use super::loopdev::Way;
 use super::scratch::{self, MIB, Scratch};
-use super::{Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, facts, holds_files};
+use super::{
+    Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts, holds_files,
+};
 use crate::disks::Storage;
-use crate::disks::places::Ground;
+use crate::disks::places::{Ground, Pool};
 
 /// Entry `loop`.
 pub const LOOP: Loop = Loop {
@@ -112,6 +114,15 @@ impl Target for Loop {
     fn written(&self) -> bool {
         true
     }
+    fn can_be(&self, state: State, native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
+        match state {
+            State::Fresh => Err(WRITTEN_OUT),
+            State::WarmHost if !native => {
+                Err("what its hypervisor opens is a file system with the file in it; use preallocated or device")
+            }
+            _ => Ok(()),
+        }
+    }
     fn guest_modules(&self) -> &'static [&'static str] {
         &["loop"]
     }
@@ -138,7 +149,7 @@ impl Target for Loop {
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let (dir, bytes) = (ctx.dir.clone(), ctx.bytes.min(MOST_BYTES));
-        let small = TargetCtx { node: ctx.node, dir, pool: None, bytes, device: None, ..*ctx };
+        let small = TargetCtx { node: ctx.node, dir, pool: None, bytes, device: None, host: None, ..*ctx };
         let native = loop_device(&small, self.name, Way::Cached)?;
         let node = Local::owned(Arc::clone(ctx.journal));
         let (journal, dir, pace) = (Arc::clone(ctx.journal), ctx.dir.clone(), ctx.pace);
@@ -169,6 +180,7 @@ impl Looped {
             device: None,
             force: false,
             pace: self.pace,
+            host: None,
         };
         Scratch::make_with(&ctx, "loop-disk", |disk| {
             let limit = Duration::from_secs((bytes / LEAST_RATE.bytes()).max(60));

@@ -2,7 +2,8 @@
 //! and removed at the end; every step that leaves something behind is in the journal first.
 //!
 //! Targets are made on this machine by system calls (holes, extents, loop devices), so the
-//! node that the context carries is used for looking and for commands only.
+//! node that the context carries is used for looking and for commands only. Few are made on another
+//! machine, by its agent ([`Target::elsewhere`]). What serves one may be another host ([`Prepared::link`]).
 //!
 //! Adding a target: a file with a type that implements [`Target`], and its line in [`ALL`].
 
@@ -12,18 +13,21 @@ use std::sync::Arc;
 
 use vmio_look::require::Requirement;
 use vmio_model::cell;
+pub use vmio_model::cell::State;
 pub use vmio_node::spare::{Identity, Pinned};
 use vmio_node::{Journal, Node, spare};
 
 use crate::disks::Storage;
 use crate::disks::places::{self, Ground, Pool};
+use crate::nets::{self, Namespace, NetPath};
 
-pub mod afar;
 mod device;
+pub mod elsewhere;
 pub(super) mod loopdev;
 mod looped;
 mod lvm;
 mod lvm_thin;
+mod nbd;
 mod preallocated;
 mod qcow2;
 mod raw_file;
@@ -46,6 +50,7 @@ pub const ALL: &[&dyn Target] = &[
     &sparse::Sparse,
     &preallocated::Preallocated,
     &served::Served,
+    &nbd::Nbd,
     &qcow2::NEW,
     &qcow2::METADATA,
     &qcow2::FULL_L2,
@@ -81,12 +86,34 @@ pub trait Target: Sync {
     fn refilled(&self, _pool: Option<&Pool>) -> bool {
         false
     }
+    /// Whether a cell can find it in a state that the study names, natively or as a guest has it; `pool`: where it is a
+    /// volume of one. Else why not, and what to do.
+    fn can_be(&self, state: State, native: bool, pool: Option<&Pool>) -> Result<(), &'static str> {
+        match (state, pool) {
+            (State::Fresh, _) if !self.refilled(pool) => Err(WRITTEN_OUT),
+            (State::WarmHost, Some(_)) if native => Err(volume::LET_GO),
+            (State::WarmHost, Some(Pool::Rbd { .. })) => Err(volume::OWN_CACHE),
+            _ => Ok(()),
+        }
+    }
     /// Whether a device of the user's own may stand in its place (`--device`), which costs no space.
     fn takes_device(&self) -> bool {
         false
     }
     /// Whether no guest has it, and why.
     fn native_alone(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether only a guest has it, and why.
+    fn guests_alone(&self) -> Option<&'static str> {
+        None
+    }
+    /// Whether another host serves it, which a namespace plays ([`TargetCtx::host`]).
+    fn over_link(&self) -> bool {
+        false
+    }
+    /// How it is made on another machine than this host, where that can be.
+    fn elsewhere(&self) -> Option<elsewhere::Make> {
         None
     }
     /// Kernel modules that a guest needs beside those of its disk, names as in `modules.dep`.
@@ -162,7 +189,12 @@ pub trait Prepared: Send {
     fn attached(&self, _asked: &cell::Attachment) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
-    /// Processes that serve such a disk, whose CPU time is part of its price.
+    /// The path to the host that serves it, where that is another one: it is that path's own end, and this host
+    /// its peer.
+    fn link(&self) -> Option<&NetPath> {
+        None
+    }
+    /// Processes that serve such a disk. Their CPU time is part of its price where they are this host's.
     fn servers(&self, _asked: &cell::Attachment) -> Vec<u32> {
         Vec::new()
     }
@@ -212,16 +244,6 @@ pub trait Prepared: Send {
     fn remove(self: Box<Self>, journal: &Journal) -> Result<()>;
 }
 
-/// What a cell finds on a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Before writing cells: on a sparse target nothing is allocated, so that every write is a
-    /// first write. Targets that are written out by nature stay as they are.
-    Fresh,
-    /// Before reading cells: every block holds data.
-    Filled,
-}
-
 /// What a target demands of those who use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demands {
@@ -249,6 +271,8 @@ pub struct TargetCtx<'a> {
     pub force: bool,
     /// `--gentle`: share of the time in which vmio's own writing keeps the disk busy, 0 to 1.
     pub pace: Option<f64>,
+    /// The namespace that plays this host, which hypervisors are started in that have a network.
+    pub host: Option<Arc<Namespace>>,
 }
 
 /// What the target `device` is where it needs no file of its own.
@@ -259,6 +283,9 @@ pub enum Given {
     /// What a modelled disk has without a file system: a file of its server's.
     Served(PathBuf),
 }
+
+/// Why nothing of a target is ever fresh.
+const WRITTEN_OUT: &str = "it is written out by nature; use sparse, qcow2 or a thin volume";
 
 /// Whether a place holds files, else why not.
 fn holds_files(ground: &Ground) -> Result<(), Unfit> {
@@ -352,6 +379,9 @@ pub enum Error {
         #[from]
         error: places::Error,
     },
+    /// There is no way to the host that serves it.
+    #[error(transparent)]
+    Link(#[from] nets::Error),
     /// What was made is no longer where it was made, or no longer what it was.
     #[error("{} is not what vmio made there any more: {reason}; vmio wrote to its own file alone and has ended the run: find out who may write the directories above it, or use --on a directory that only its service user and root may write", path.display())]
     Exchanged {
@@ -393,6 +423,7 @@ mod tests {
             assert!(space.taken_bytes >= 1 << 20 && space.taken_bytes >= space.prepared_bytes, "{name}: {space:?}");
             // What loses its data is not written out before: it takes its blocks when they are first written.
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
+            assert!(target.native_alone().is_none() || target.guests_alone().is_none(), "nobody has {name}");
             for requirement in target.requirements() {
                 assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
@@ -406,10 +437,21 @@ mod tests {
         assert_eq!(names(&|t| t.refilled(None)), ["sparse", "lvm-thin", "zvol", "rbd"]);
         assert_eq!(names(&|t| t.refilled(Some(&thin)) && !t.refilled(None)), ["device"]);
         assert_eq!(names(&|t| t.takes_device()), ["device"]);
+        assert_eq!(names(&|t| t.elsewhere().is_some()), [elsewhere::DEVICE, elsewhere::PREALLOCATED]);
+        assert_eq!(names(&|t| t.over_link()), ["nbd"]);
         assert_eq!(
             names(&|t| t.native_is_a_device()),
             ["device", "loop", "loop-nfs", "lvm", "lvm-thin", "zvol", "rbd"]
         );
+        assert_eq!(
+            names(&|t| t.can_be(State::Fresh, true, None).is_ok()),
+            ["sparse", "qcow2", "qcow2-metadata", "qcow2-2m", "qcow2-chain", "lvm-thin", "zvol", "rbd"]
+        );
+        let of_files = names(&|t| t.can_be(State::WarmHost, false, None).is_err());
+        assert_eq!(of_files[..4], ["loop", "loop-nfs", "served", "nbd"]);
+        assert!(of_files[4..].iter().all(|name| name.starts_with("qcow2")) && of_files.len() == 10, "{of_files:?}");
+        assert!(names(&|t| t.can_be(State::WarmHost, true, Some(&thin)).is_err()).contains(&"device"));
+        assert_eq!(names(&|t| t.can_be(State::Filled, false, None).is_err()), ["qcow2-chain"]);
         assert_eq!(names(&|t| t.written()), ["device", "loop", "loop-nfs", "sparse", "preallocated", "lvm"]);
     }
 }

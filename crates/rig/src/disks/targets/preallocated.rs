@@ -5,7 +5,7 @@ use vmio_look::require::Requirement;
 
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
-use super::{Prepared, Result, Target, TargetCtx};
+use super::{Prepared, Result, Target, TargetCtx, elsewhere};
 
 /// Entry `preallocated`.
 pub struct Preallocated;
@@ -19,6 +19,9 @@ impl Target for Preallocated {
     }
     fn written(&self) -> bool {
         true
+    }
+    fn elsewhere(&self) -> Option<elsewhere::Make> {
+        Some(elsewhere::file)
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[]

@@ -25,7 +25,8 @@ use vmio_model::rate::ByteRate;
 
 use super::raw_file::RawFile;
 use super::scratch::{MIB, Scratch};
-use super::{Prepared, Result, Space, Target, TargetCtx};
+use super::{Prepared, Result, Space, State, Target, TargetCtx, WRITTEN_OUT};
+use crate::disks::places::Pool;
 
 mod images;
 
@@ -149,6 +150,16 @@ impl Target for Qcow2 {
             Life::Overlay => (image + attachments * image, image),
         };
         Space { taken_bytes: bytes + taken, prepared_bytes: bytes + prepared }
+    }
+    fn can_be(&self, state: State, native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
+        match (state, self.life) {
+            (State::Fresh, Life::Old) => Err(WRITTEN_OUT),
+            (State::Filled, Life::Overlay) => Err("each cell finds a new overlay; leave the state out, or use qcow2"),
+            (State::WarmHost, _) if !native => {
+                Err("its hypervisor opens an image, which is not read as the guest reads; use preallocated or device")
+            }
+            _ => Ok(()),
+        }
     }
     fn exchanges(&self) -> bool {
         self.life != Life::Old

@@ -13,6 +13,8 @@
 //! Each attachment that is asked for has a daemon of its own, with that cache mode and AIO
 //! engine, started with the first guest and kept for the run: an export accepts a new guest after
 //! the last one has left, or died. One that has died is started again with the next guest.
+//!
+//! Where another host serves it (`nbd`) the daemons are that host's, and all of them speak NBD over TCP.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,12 +26,15 @@ use vmio_node::{ChangeId, Journal, Local};
 
 use super::raw_file::RawFile;
 use super::scratch::Scratch;
-use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx};
+use super::{Demands, Error, Prepared, Result, State, Target, TargetCtx, WRITTEN_OUT};
 use crate::disks::Storage;
+use crate::disks::places::Pool;
+use crate::nets::NetPath;
 
 mod daemon;
 
-use daemon::{DAEMON, Daemon};
+pub use daemon::DAEMON;
+use daemon::Daemon;
 
 /// Entry `served`.
 pub struct Served;
@@ -49,23 +54,23 @@ impl Target for Served {
             check: |reader| require::program(reader, DAEMON),
         }]
     }
+    /// What a guest reads of it nobody counts from outside.
+    fn can_be(&self, state: State, native: bool, _pool: Option<&Pool>) -> Result<(), &'static str> {
+        match state {
+            State::Fresh => Err(WRITTEN_OUT),
+            _ if state.is_warm() && !native => Err("its server reads for the guest, uncounted; use preallocated"),
+            _ => Ok(()),
+        }
+    }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
-        let scratch = Scratch::make_with(ctx, self.name(), Scratch::fill)?;
-        let (path, open) = (scratch.path.clone(), scratch.open.clone());
-        Ok(Box::new(ServedFile {
-            file: RawFile::new(scratch, false),
-            path,
-            open,
-            journal: Arc::clone(ctx.journal),
-            node: Local::owned(Arc::clone(ctx.journal)),
-            sockets: None,
-            servers: Vec::new(),
-        }))
+        Ok(Box::new(ServedFile::make(ctx, self.name(), None)?))
     }
 }
 
 /// The file and its servers.
-struct ServedFile {
+pub struct ServedFile {
+    /// Name of the target.
+    name: &'static str,
     file: RawFile,
     /// Where it is, and as what programs open it.
     path: PathBuf,
@@ -76,16 +81,35 @@ struct ServedFile {
     /// Directory of their sockets, made with the first of them.
     sockets: Option<(PathBuf, ChangeId)>,
     servers: Vec<(cell::Attachment, Daemon)>,
+    /// From the host that serves it, where that is another one.
+    link: Option<NetPath>,
 }
 
 impl ServedFile {
+    /// Makes the file, and writes it out.
+    pub fn make(ctx: &TargetCtx<'_>, name: &'static str, link: Option<NetPath>) -> Result<Self> {
+        let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
+        let (path, open) = (scratch.path.clone(), scratch.open.clone());
+        Ok(Self {
+            name,
+            file: RawFile::new(scratch, false),
+            path,
+            open,
+            journal: Arc::clone(ctx.journal),
+            node: Local::owned(Arc::clone(ctx.journal)),
+            sockets: None,
+            servers: Vec::new(),
+            link,
+        })
+    }
+
     /// Directory for sockets, of mode 0700. Their path may have 107 bytes (unix(7)), and the
     /// scratch directory's may be longer or lie on a file system without sockets.
     fn sockets(&mut self) -> Result<PathBuf> {
         if let Some((dir, _)) = &self.sockets {
             return Ok(dir.clone());
         }
-        let name = format!("vmio-served-{}", self.journal.cookie());
+        let name = format!("vmio-{}-{}", self.name, self.journal.cookie());
         let dirs = [std::env::temp_dir(), "/tmp".into()].map(|d| d.join(&name));
         let fits = |dir: &PathBuf| daemon::longest_path(dir) <= daemon::SOCKET_PATH;
         let dir = dirs.iter().find(|d| fits(d)).cloned().ok_or_else(|| Error::Server {
@@ -119,7 +143,8 @@ impl Prepared for ServedFile {
         }
         let dir = self.sockets()?;
         let number = at.unwrap_or(self.servers.len());
-        let daemon = Daemon::start(&self.node, &self.open, asked, &dir, number)?;
+        let end = self.link.as_ref().and_then(|link| link.native.as_ref());
+        let daemon = Daemon::start(&self.node, &self.open, asked, (&dir, number), end)?;
         let storage = daemon.storage.clone();
         match at {
             Some(at) => self.servers[at].1 = daemon,
@@ -129,6 +154,9 @@ impl Prepared for ServedFile {
     }
     fn attached(&self, asked: &cell::Attachment) -> BTreeMap<String, String> {
         self.server(asked).map(|d| d.effective.clone()).unwrap_or_default()
+    }
+    fn link(&self) -> Option<&NetPath> {
+        self.link.as_ref()
     }
     fn servers(&self, asked: &cell::Attachment) -> Vec<u32> {
         self.server(asked).map(|d| d.pid).into_iter().collect()

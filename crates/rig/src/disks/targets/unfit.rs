@@ -1,5 +1,7 @@
 //! Why a target cannot be had in a place, or not as a cell wants it.
 
+use vmio_model::cell::State;
+
 use crate::disks::places::Pool;
 
 /// The kinds of reasons; what they say names what to do.
@@ -20,4 +22,7 @@ pub enum Unfit {
     /// It is not written to ([`super::Target::only_read`]), or no guest has it ([`super::Target::native_alone`]).
     #[error("{0}")]
     NotFor(&'static str),
+    /// A study names a state that it cannot be in ([`super::Target::can_be`]).
+    #[error("{target} is never {state} there: {why}")]
+    State { target: &'static str, state: State, why: &'static str },
 }

@@ -33,6 +33,10 @@ const ZFS_TELLS: Duration = Duration::from_secs(10);
 /// Properties of a zvol. Data in ZFS's own cache (ARC) would be read from memory, by the native side
 /// and by guests whatever their cache mode; and nobody's scheduled snapshots keep blocks that are given back.
 const ZFS_ASKED: [(&str, &str); 2] = [("primarycache", "metadata"), ("com.sun:auto-snapshot", "false")];
+/// Why no volume is warm natively: `blkdev_put` of the kernel's block/bdev.c.
+pub const LET_GO: &str = "the kernel drops what it has of a volume as soon as nobody has it open; use a file or device";
+/// Why a guest's image of Ceph is not.
+pub const OWN_CACHE: &str = "what is cached of it is in the memory of its client; use preallocated or device";
 /// `BLKDISCARD` of `linux/fs.h`: a range of bytes.
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
@@ -413,7 +417,7 @@ impl Prepared for VolumeTarget {
     fn reset(&mut self, state: State) -> Result<u64> {
         let wrote = match state {
             State::Fresh if self.pool.allocates() => self.empty().map(|()| 0)?,
-            State::Fresh | State::Filled => self.fill()?,
+            _ => self.fill()?,
         };
         scratch::forget_pages(&open(&self.device)?, &self.device)?;
         Ok(wrote)

@@ -5,7 +5,7 @@ use vmio_model::failure::{Exit, Failure};
 use vmio_model::study::Study;
 
 use super::Wishes;
-use crate::disks::targets::afar::DEVICE;
+use crate::disks::targets::elsewhere::DEVICE;
 use crate::nets;
 
 /// Whether anybody works on this host, who could be in the way of others here.
@@ -17,16 +17,16 @@ pub(super) fn uses_host(study: &Study) -> bool {
 pub(super) fn refuse_idle(study: &Study, wishes: &Wishes) -> Result<(), Failure> {
     let cells = study.cells();
     let any = |is: &dyn Fn(&Actor) -> bool| cells.iter().flat_map(Cell::actors).any(is);
-    let (what, help) = match (&wishes.afar, &wishes.peer) {
-        (Some(afar), _) if !any(&|actor| actor.side.is_afar()) => (
+    let (what, help) = match (wishes.nodes.measured(), wishes.nodes.peer()) {
+        (Some((afar, _)), _) if !any(&|actor| actor.side.is_afar()) => (
             format!("no cell of the study {} works on the side ssh, and {} is named for one", study.name, afar.address),
             "--on",
         ),
-        (Some(afar), _) if afar.device.is_some() && !any(&|actor| actor.target() == Some(DEVICE)) => (
+        (Some((_, own)), _) if own.device.is_some() && !any(&|actor| actor.target() == Some(DEVICE)) => (
             format!("no cell of the study {} works on the target {DEVICE}, and one is named for it", study.name),
             "--device",
         ),
-        (_, Some(peer)) if !any(&nets::is_over_wire) => (
+        (_, Some((peer, _))) if !any(&nets::is_over_wire) => (
             format!(
                 "no cell of the study {} works over the network wire, and {} is named for one",
                 study.name, peer.address

@@ -19,8 +19,7 @@ use vmio_node::{Node, Reader, spare};
 use self::elsewhere::{refuse_idle, uses_host};
 use self::rates::{needed_bytes, rates, refilled};
 use self::unmet::unmet;
-use super::afar::{Afar, Peer};
-use super::machine;
+use super::bed::{native, net, sides};
 use crate::disks::places::{self, Ground, Place};
 use crate::disks::space::gib;
 use crate::disks::targets::Pinned;
@@ -28,10 +27,12 @@ use crate::disks::{modelled, space, targets};
 use crate::gentle::instance::{self, Unseen};
 use crate::image::OwnKernel;
 use crate::limits::{self, Share};
+use crate::nodes::{Machine, Measured, Nodes};
 use crate::{guests, workloads};
 
 mod elsewhere;
 mod rates;
+mod states;
 #[cfg(test)]
 mod tests;
 mod unmet;
@@ -57,10 +58,8 @@ pub struct Wishes {
     pub make_place: bool,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<OwnKernel>,
-    /// The machine that the side `ssh` is.
-    pub afar: Option<Afar>,
-    /// The machine at the other end of the network `wire`.
-    pub peer: Option<Peer>,
+    /// The other machines that take part, which were reached for it.
+    pub nodes: Nodes,
     /// What the plan says of the study itself.
     pub told: Vec<String>,
     /// Why this form of the study was chosen, where nobody named one.
@@ -81,13 +80,11 @@ pub struct Planned {
     pub traits: Vec<WorkloadTraits>,
     /// Where its targets are made; `None` where no cell is on a disk.
     pub placed: Option<Placed>,
-    /// The machine that the side `ssh` is.
-    pub afar: Option<Afar>,
+    /// The other machines that take part.
+    pub nodes: Nodes,
     /// Space left where targets are made, or what is below the other machine's directory, in words; empty where
     /// neither is asked.
     pub space: Result<String, NoRoom>,
-    /// The machine at the other end of the network `wire`.
-    pub peer: Option<Peer>,
     /// Cells that cannot run here.
     pub left_out: Vec<LeftOut>,
     /// What it costs.
@@ -143,15 +140,15 @@ pub struct Held {
 impl Held {
     /// Looks at what there is.
     fn of(study: &Study, left_out: &[LeftOut], gentle: bool, local: &dyn Node) -> Self {
-        let (cores, memory_bytes) = machine::qemu_share(study, gentle, local);
-        let qemu = || match limits::forecast(local.reader(), &Share::of(cores, memory_bytes)) {
+        let (cores, memory_bytes) = sides::hypervisor_share(study, gentle, local);
+        let hypervisor = || match limits::forecast(local.reader(), &Share::of(cores, memory_bytes)) {
             Ok(described) => described,
             Err(why) => format!("not held: {why}"),
         };
         let cells = study.cells_but(&keys(left_out));
         Self {
-            native: machine::natives_forecast(study, &cells, local.reader()),
-            qemu: (!study.boots_nothing()).then(qemu),
+            native: native::forecast(study, &cells, local.reader()),
+            qemu: (!study.boots_nothing()).then(hypervisor),
         }
     }
 }
@@ -161,7 +158,8 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     let reader = local.reader();
     refuse_idle(&study, wishes)?;
     // Of a run with another machine the targets are there.
-    let mut placed = if study.has_disks() && wishes.afar.is_none() { Some(place(wishes, local)?) } else { None };
+    let here = wishes.nodes.measured().is_none();
+    let mut placed = if study.has_disks() && here { Some(place(wishes, local)?) } else { None };
     if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string())))
     {
         let why = format!("no cell of the study {} is on a disk, and {word} is named for one", study.name);
@@ -183,17 +181,17 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &wishes.state_dir, backing));
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
-    let emulated = study.arches().into_iter().find_map(guests::qemu::emulated);
-    let accelerator = emulated.or_else(|| guests::qemu::known_accelerator(reader, &wishes.state_dir));
+    let arch = study.arches().into_iter().next().unwrap_or_default();
+    let accelerator = guests::ALL.iter().find_map(|kind| kind.accelerator(reader, arch, &wishes.state_dir));
     let left_out = unmet(&study, local, gentle, wishes, ground);
     let needed_bytes = needed_bytes(&rates, wishes);
-    let space = match (&mut placed, &wishes.afar) {
+    let space = match (&mut placed, wishes.nodes.measured()) {
         (Some(placed), _) => {
             placed.needed_bytes = needed_bytes;
             placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
             placed.look_for_room(local)
         }
-        (None, Some(afar)) => room_afar(afar, study.target_bytes(), needed_bytes),
+        (None, Some((machine, own))) => room_elsewhere(machine, own, study.target_bytes(), needed_bytes),
         (None, None) => Ok(String::new()),
     };
     let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
@@ -204,9 +202,8 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         form: wishes.form.clone(),
         traits,
         placed,
-        afar: wishes.afar.clone(),
+        nodes: wishes.nodes.clone(),
         space,
-        peer: wishes.peer.clone(),
         left_out,
         cost,
         rates_from,
@@ -292,13 +289,13 @@ impl Placed {
 }
 
 /// Whether what the targets take is there on another machine: what is below its directory, in words.
-fn room_afar(afar: &Afar, target_bytes: u64, needed_bytes: u64) -> Result<String, NoRoom> {
-    if let Some(device) = &afar.device {
-        targets::afar::holds(device, target_bytes)?;
+fn room_elsewhere(machine: &Machine, own: &Measured, target_bytes: u64, needed_bytes: u64) -> Result<String, NoRoom> {
+    if let Some(device) = &own.device {
+        targets::elsewhere::holds(device, target_bytes)?;
     }
-    match needed_bytes == 0 && afar.device.is_some() {
+    match needed_bytes == 0 && own.device.is_some() {
         true => Ok(String::new()),
-        false => Ok(targets::afar::look(&*afar.node, &afar.dir, needed_bytes)?),
+        false => Ok(targets::elsewhere::look(&*machine.node, &own.dir, needed_bytes)?),
     }
 }
 
@@ -401,7 +398,7 @@ impl Planned {
             return Err(Failure::new(Exit::Precondition, what).help(help).into());
         }
         let cells = self.study.cells_but(&keys(&self.left_out));
-        match machine::too_many_paths(&cells) {
+        match net::too_many(&cells) {
             Some(why) => Err(Failure::new(Exit::Precondition, why).into()),
             None => Ok(()),
         }

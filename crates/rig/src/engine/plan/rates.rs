@@ -138,7 +138,7 @@ pub fn takes_device(name: &str) -> bool {
 
 /// Bytes that the targets take in the place.
 pub(super) fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
-    let named = wishes.device.is_some() || wishes.afar.as_ref().is_some_and(|afar| afar.device.is_some());
+    let named = wishes.device.is_some() || wishes.nodes.measured().is_some_and(|(_, own)| own.device.is_some());
     let ours = |name: &str| !named || !takes_device(name);
     rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }

@@ -7,10 +7,10 @@ use vmio_model::cell::{Actor, Cell, Millis, Nic, Side, Subject};
 use vmio_model::study::Study;
 use vmio_node::Node;
 
-use super::Wishes;
 use super::why_not::{LeftOut, WhyNot};
+use super::{Wishes, states};
 use crate::disks::places::Ground;
-use crate::disks::targets::afar::{DEVICE, PREALLOCATED};
+use crate::disks::targets::elsewhere::DEVICE;
 use crate::disks::targets::{self, Unfit};
 use crate::nets::Network;
 use crate::settings::Fit;
@@ -76,20 +76,26 @@ fn in_each_others_way(cell: &Cell) -> Option<WhyNot> {
     cell.actors().enumerate().find_map(|(i, actor)| {
         let target = actor.target()?;
         let other = cell.actors().take(i).find(|other| other.target() == Some(target))?;
-        let clash = writes(actor) || writes(other);
-        clash.then(|| WhyNot::WritesToOthersTarget { target: target.to_owned() })
+        let (clash, target) = (writes(actor) || writes(other), target.to_owned());
+        if actor.state() != other.state() {
+            return Some(WhyNot::OtherState { target });
+        }
+        clash.then_some(WhyNot::WritesToOthersTarget { target })
     })
 }
 
 /// Why the side `ssh` cannot work so.
 fn why_not_afar(actor: &Actor, wishes: &Wishes) -> Option<WhyNot> {
-    let Some(afar) = &wishes.afar else { return Some(WhyNot::NoMachine) };
+    let Some((afar, own)) = wishes.nodes.measured() else { return Some(WhyNot::NoMachine) };
     let workload = workloads::find(&actor.workload)?;
+    if actor.state().is_some() {
+        return Some(WhyNot::StateOnOtherMachine);
+    }
     match &actor.subject {
-        Subject::Disk { target, .. } if target == DEVICE && afar.device.is_none() => {
+        Subject::Disk { target, .. } if target == DEVICE && own.device.is_none() => {
             return Some(WhyNot::DeviceOnOtherMachine);
         }
-        Subject::Disk { target, .. } if target != PREALLOCATED && target != DEVICE => {
+        Subject::Disk { target, .. } if targets::find(target).is_none_or(|t| t.elsewhere().is_none()) => {
             return Some(WhyNot::TargetOnOtherMachine { target: target.clone() });
         }
         Subject::Disk { .. } if workload.traits().disk.is_some_and(|disk| !disk.direct && disk.engine != "psync") => {
@@ -110,7 +116,7 @@ fn on_other_machine(address: &str) -> impl Fn(WhyNot) -> WhyNot {
 
 /// Why a path to another machine cannot be.
 fn why_not_wire(actor: &Actor, local: &dyn Node, wishes: &Wishes) -> Option<WhyNot> {
-    let Some(peer) = &wishes.peer else { return Some(WhyNot::NoPeer) };
+    let Some((peer, _)) = wishes.nodes.peer() else { return Some(WhyNot::NoPeer) };
     if !actor.side.is_native() {
         return Some(WhyNot::WireOfHostAlone);
     }
@@ -124,7 +130,7 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     if actor.side.is_afar() {
         return why_not_afar(actor, wishes);
     }
-    if let (Some(afar), true) = (&wishes.afar, actor.subject.is_disk()) {
+    if let (Some((afar, _)), true) = (wishes.nodes.measured(), actor.subject.is_disk()) {
         return Some(WhyNot::TargetsElsewhere { address: afar.address.clone() });
     }
     let mut needs: Vec<&Requirement> = Vec::new();
@@ -176,17 +182,24 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     let target = actor.target().and_then(targets::find);
     let only_read = target.and_then(|target| target.only_read()).filter(|_| workload.traits().writes());
     let no_guest = target.and_then(|target| target.native_alone()).filter(|_| !actor.side.is_native());
-    if let Some(why) = only_read.or(no_guest) {
+    let no_native = target.and_then(|target| target.guests_alone()).filter(|_| actor.side.shares_kernel());
+    if let Some(why) = only_read.or(no_guest).or(no_native) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
+    let own = wishes.device.is_some() && target.is_some_and(|target| target.takes_device());
+    if let Some(why) = states::why_not(actor, gentle, ground.and_then(Ground::pool).filter(|_| !own)) {
+        return Some(why);
+    }
+    if actor.is_warm() {
+        needs.push(&workloads::disk::DD);
+    }
     needs.extend(workload.requirements());
-    missing(needs, local)
-        .or_else(|| guests::qemu::why_not(actor).map(WhyNot::Guest))
-        .or_else(|| guests::qemu::unfit_disk(local, actor).map(WhyNot::Driver))
-        .or_else(|| {
+    missing(needs, local).or_else(|| guests::find(&actor.side.kind)?.unfit(local, actor).map(WhyNot::Guest)).or_else(
+        || {
             let unfit = gentle.then(|| workload.can_be_gentle().err()).flatten()?;
             Some(WhyNot::Gentle { unfit: unfit.to_string() })
-        })
+        },
+    )
 }
 
 /// Why an actor cannot work as the study asks, whatever this machine has.
@@ -234,11 +247,12 @@ fn unreachable(name: &str, peer: &str, nic: Option<&Nic>) -> Result<&'static dyn
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
-    use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side};
+    use vmio_model::cell::{Aio, Attachment, Cache, Shape, Side, State};
 
     use vmio_node::fake::{Fake, says};
 
-    use crate::engine::afar::{Afar, Known, Peer};
+    use crate::engine::environment;
+    use crate::nodes::{Is, Known, Machine, Measured, Nodes};
 
     use super::*;
 
@@ -272,6 +286,12 @@ mod tests {
             let said = way(&with(guest("device", one), native("device", other))).unwrap().to_string();
             assert!(said.contains("the target device at once") && said.contains("writes to it"), "{said}");
         }
+        // In states of their own each would find that of the other.
+        let mut filled = native("device", "seq-read");
+        let Subject::Disk { state, .. } = &mut filled.lead.subject else { panic!("it is on a disk") };
+        *state = Some(State::Filled);
+        let said = way(&with(native("device", "seq-read"), filled)).unwrap().to_string();
+        assert!(said.contains("in different states"), "{said}");
         // Whoever comes first.
         let three =
             with(with(native("device", "seq-read"), native("device", "seq-read")), guest("device", "seq-write"));
@@ -360,17 +380,15 @@ mod tests {
     #[test]
     fn what_another_machine_cannot_do_is_told_with_its_name() {
         let ssh = |target: &str, workload: &str| Cell::on("ssh", target, None, workload);
-        let afar = |node: Fake| Afar {
-            address: "ssh://away".into(),
-            node: Arc::new(node),
-            dir: "/srv".into(),
-            device: None,
-            force: false,
-            known: Known::default(),
+        let afar = |node: Fake| {
+            let own = Measured { dir: "/srv".into(), device: None, force: false, known: Known::default() };
+            Machine { address: "ssh://away".into(), node: Arc::new(node), is: Is::Measured(own) }
         };
-        let told = |cell: &Cell, afar: Option<Afar>| {
-            why_not(&cell.lead, &host(), true, &Wishes { afar, ..Wishes::default() }, None)
+        let wishes = |other: Option<Machine>| {
+            let nodes = other.map(Nodes::from).unwrap_or_default();
+            Wishes { nodes, ..Wishes::default() }
         };
+        let told = |cell: &Cell, afar: Option<Machine>| why_not(&cell.lead, &host(), true, &wishes(afar), None);
         let (bare, able) = (|| Some(afar(Fake::new("away"))), || Some(afar(Fake::new("away").installed("fio"))));
         let cell = ssh("preallocated", "seq-write");
         assert_eq!(told(&cell, able()), None, "nobody is spared here for it");
@@ -392,9 +410,9 @@ mod tests {
         );
         let wire = |side: &str, peer: Option<Fake>| {
             let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
-            let peer = peer.map(|node| Peer::new("ssh://b", Arc::new(node), ends, &[]));
+            let peer = peer.map(|node| environment::peer("ssh://b", Arc::new(node), ends, &[]));
             let actor = Cell::of(Side::of(side), path.clone(), "iperf3-tcp").lead;
-            why_not_wire(&actor, &host().installed("iperf3"), &Wishes { peer, ..Wishes::default() })
+            why_not_wire(&actor, &host().installed("iperf3"), &wishes(peer))
         };
         assert_eq!(wire("native", Some(Fake::new("b").installed("iperf3"))), None);
         assert!(wire("native", None).unwrap().to_string().contains("--peer ssh://"));

@@ -1,11 +1,11 @@
 //! Why a cell that the study names does not run here, and why its target is not made there.
 
 use vmio_look::require::Missing;
-use vmio_model::cell::{Cell, Millis};
+use vmio_model::cell::{Cache, Cell, Millis};
 use vmio_model::result::Skipped;
 
-use crate::disks::targets::afar::{DEVICE, NoFile, PREALLOCATED};
-use crate::disks::{drivers, modelled, targets};
+use crate::disks::targets::elsewhere::{DEVICE, NoFile, PREALLOCATED};
+use crate::disks::{modelled, targets};
 use crate::guests::{self, NO_MACHINE};
 use crate::nets::NO_PEER;
 use crate::nics;
@@ -37,8 +37,6 @@ pub enum WhyNot {
     #[error("{unfit}; gentle is on because other guests run here or it was asked for (--no-gentle)")]
     Gentle { unfit: String },
     #[error(transparent)]
-    Driver(drivers::Unfit),
-    #[error(transparent)]
     Target(targets::Unfit),
     #[error(transparent)]
     Guest(guests::Unfit),
@@ -61,6 +59,8 @@ pub enum WhyNot {
     ShapeOfOtherMachine,
     #[error("vmio sets nothing on another machine: leave the settings out")]
     SettingOnOtherMachine,
+    #[error("vmio brings no disk of another machine into a state, nor its page cache: leave the state out")]
+    StateOnOtherMachine,
     #[error("targets are made on {address}, where only the side ssh works")]
     TargetsElsewhere { address: String },
 
@@ -97,6 +97,18 @@ pub enum WhyNot {
     Setting { name: String, why: String },
     #[error("two actors work on the target {target} at once, and one of them writes to it")]
     WritesToOthersTarget { target: String },
+    #[error("two actors work on the target {target} at once, and are to find it in different states")]
+    OtherState { target: String },
+    #[error("{workload} reads, and what was never written is read from no disk: use filled")]
+    ReadsFresh { workload: String },
+    #[error("{workload} writes, and what is warm is only read: use filled or fresh")]
+    WritesWarm { workload: String },
+    #[error("{workload} goes past the page cache of its side: use dd-read, or seq-read-64k-d1-buffered")]
+    PastPageCache { workload: String },
+    #[error("{workload} drops what its page cache has before it reads: use dd-read, or seq-read-64k-d1-buffered")]
+    DropsPages { workload: String },
+    #[error("with cache={cache} the guest's disk goes past the host's page cache: use writeback")]
+    PastHostCache { cache: Cache },
 }
 
 /// Why what the targets take is not there, or not to be had.
@@ -108,5 +120,5 @@ pub enum NoRoom {
     #[error(transparent)]
     Modelled(#[from] modelled::NoRoom),
     #[error(transparent)]
-    Afar(#[from] NoFile),
+    Elsewhere(#[from] NoFile),
 }

@@ -54,7 +54,6 @@ pub fn choose(ctx: &LaunchCtx<'_>, image: &Image) -> Result<Accelerator> {
     let short = LaunchCtx {
         node: ctx.node.clone(),
         journal: ctx.journal.clone(),
-        afar: None,
         boot_limit: LIMIT,
         cgroup_procs: ctx.cgroup_procs.clone(),
         enter: Vec::new(),

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use vmio_model::cell::{Arch, Attachment, DetectZeroes};
 use vmio_model::result::Accel;
 
+use super::cards::Card;
+use super::device::Device;
+use super::drivers::{Disk, Model};
 use super::{exchange, machine};
 use crate::disks::Storage;
-use crate::disks::drivers::{Device, Disk, Driver};
 use crate::guests::NicSpec;
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
-use crate::nics::NicModel;
 use crate::qemu::QemuVersion;
 
 /// Parameters of the guest's kernel. None of them touches the path of a request: messages go to
@@ -52,8 +53,8 @@ pub struct Plan<'a> {
 pub struct PlannedNic<'a> {
     /// How it is asked for.
     pub spec: &'a NicSpec,
-    /// Entry that makes the device.
-    pub model: &'static dyn NicModel,
+    /// What makes the device.
+    pub card: &'static Card,
 }
 
 /// A disk of a plan.
@@ -63,8 +64,8 @@ pub struct PlannedDisk<'a> {
     pub storage: &'a Storage,
     /// How the guest sees it.
     pub attachment: &'a Attachment,
-    /// Entry that makes the device.
-    pub driver: &'static dyn Driver,
+    /// What makes the device.
+    pub model: &'static Model,
 }
 
 /// The files of a running guest.
@@ -94,6 +95,9 @@ impl Paths {
         }
     }
 }
+
+/// Where devices with an id are in QEMU's object tree.
+pub const PERIPHERAL: &str = "/machine/peripheral/";
 
 /// Id of a disk's device in QEMU.
 pub fn device_id(index: usize) -> String {
@@ -125,7 +129,7 @@ pub fn serial(index: usize) -> String {
 
 impl PlannedDisk<'_> {
     /// Whether the guest's memory must be shared for it.
-    pub fn shares_memory(&self) -> bool {
+    fn shares_memory(&self) -> bool {
         matches!(self.storage, Storage::VhostUserBlk { .. })
     }
 }
@@ -239,9 +243,9 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
         device.with("addr", address.to_string()).maybe("multifunction", shared_slot.then_some(true))
     };
     for (i, disk) in plan.disks.iter().enumerate() {
-        let placed = |device| if disk.driver.is_on_pci() { place(i, device) } else { device }.to_string();
+        let placed = |device| if disk.model.is_on_pci { place(i, device) } else { device }.to_string();
         let (node, id, serial) = (node_name(i), device_id(i), serial(i));
-        if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.driver.vhost_user_model()) {
+        if let (Storage::VhostUserBlk { socket }, Some(model)) = (disk.storage, disk.model.vhost_user) {
             add("chardev", format!("socket,id={},path={}", chardev_id(i), text(socket)));
             let device = Device::new(model, id)
                 .with("chardev", chardev_id(i))
@@ -253,30 +257,20 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             add("device", placed(device));
             continue;
         }
-        for layer in layers(disk, &node) {
+        for layer in layers(disk.storage, disk.attachment, &node) {
             add("blockdev", layer.to_string());
         }
         let iothreads = iothread_ids(i, disk.attachment);
         for io in &iothreads {
             add("object", format!("iothread,id={io}"));
         }
-        let device = disk.driver.device_args(&Disk {
-            id: &id,
-            node: &node,
-            serial: &serial,
-            iothreads: &iothreads,
-            asked: disk.attachment,
-            qemu: plan.qemu,
-        });
-        match device.controller {
-            Some(controller) => {
-                add("device", placed(controller));
-                add("device", device.device.to_string());
-            }
-            None => add("device", placed(device.device)),
+        let asked = disk.attachment;
+        let made = Disk { id: &id, node: &node, serial: &serial, iothreads: &iothreads, asked, qemu: plan.qemu };
+        for (nth, device) in disk.model.devices(&made).into_iter().enumerate() {
+            add("device", if nth == 0 { placed(device) } else { device.to_string() });
         }
     }
-    for (i, PlannedNic { spec, model }) in plan.nics.iter().enumerate() {
+    for (i, PlannedNic { spec, card }) in plan.nics.iter().enumerate() {
         let (id, netdev) = (nic_id(i), format!("path{i}"));
         let mut tap = format!("tap,id={netdev},ifname={},script=no,downscript=no", spec.tap);
         // Without `vhostforce` QEMU carries the packets itself where it cannot have vhost, and only warns.
@@ -285,8 +279,8 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
             tap += &format!(",queues={n}");
         }
         add("netdev", tap);
-        let device = model.device(&spec.nic, &id, &netdev, &spec.mac);
-        let device = if model.is_on_pci() { place(plan.disks.len() + i, device) } else { device };
+        let device = card.device(&spec.nic, &id, &netdev, &spec.mac);
+        let device = if card.model.is_on_pci { place(plan.disks.len() + i, device) } else { device };
         add("device", device.to_string());
     }
     args.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(String::from));
@@ -295,35 +289,35 @@ pub fn arguments(plan: &Plan<'_>) -> Vec<String> {
 }
 
 /// The block nodes of a disk, the lowest first (QAPI `BlockdevOptions`); the last has this name.
-fn layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
-    match disk.storage {
-        Storage::Image { .. } => image_layers(disk, node, 0),
-        _ => own_layers(disk, node),
+fn layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
+    match storage {
+        Storage::Image { .. } => image_layers(storage, asked, node, 0),
+        _ => own_layers(storage, asked, node),
     }
 }
 
 /// The same for a disk image, which can be exchanged while the guest runs.
-pub fn image_layers(disk: &PlannedDisk<'_>, node: &str, generation: u32) -> Vec<Value> {
-    exchange::under_raw(own_layers(disk, node), node, generation)
+pub fn image_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
+    exchange::under_raw(own_layers(storage, asked, node), node, generation)
 }
 
 /// Protocol, then format.
-fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
-    let cache = json!({"direct": disk.attachment.cache.direct(), "no-flush": disk.attachment.cache.no_flush()});
+fn own_layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
+    let cache = json!({"direct": asked.cache.direct(), "no-flush": asked.cache.no_flush()});
     let below = format!("{node}-file");
     let file = |driver: &str, path: &Path| {
         json!({
             "driver": driver,
             "node-name": below,
             "filename": path,
-            "aio": disk.attachment.aio.to_string(),
+            "aio": asked.aio.to_string(),
             "cache": cache,
             // The same storage may be attached several times, once for each driver.
             "locking": "off",
         })
     };
     let mut format = json!({"driver": "raw", "node-name": node, "file": below, "cache": cache});
-    let protocol = match disk.storage {
+    let protocol = match storage {
         Storage::File(path) => file("file", path),
         Storage::BlockDevice(path) => file("host_device", path),
         Storage::Image { path, format: name, options } => {
@@ -337,6 +331,10 @@ fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
             "driver": "nbd", "node-name": below, "export": export, "cache": cache,
             "server": {"type": "unix", "path": socket},
         }),
+        Storage::NbdTcp { server, export } => json!({
+            "driver": "nbd", "node-name": below, "export": export, "cache": cache,
+            "server": {"type": "inet", "host": server.ip(), "port": server.port().to_string()},
+        }),
         Storage::Rbd { pool, image, conf, user } => {
             let mut rbd = json!({"driver": "rbd", "node-name": below, "pool": pool, "image": image, "cache": cache});
             for (key, value) in [("conf", conf.as_ref().map(|c| json!(c))), ("user", user.as_ref().map(|u| json!(u)))] {
@@ -349,7 +347,7 @@ fn own_layers(disk: &PlannedDisk<'_>, node: &str) -> Vec<Value> {
         Storage::VhostUserBlk { .. } => return Vec::new(),
     };
     let mut layers = vec![protocol, format];
-    let options = &disk.attachment.options;
+    let options = &asked.options;
     if options.discard {
         // Each layer drops discards unless it is told.
         layers.iter_mut().for_each(|layer| layer["discard"] = json!("unmap"));

@@ -4,8 +4,8 @@
 
 use vmio_model::cell::{Aio, Cache, Nic, Options};
 
+use super::super::{cards, drivers};
 use super::*;
-use crate::disks::drivers;
 use crate::guests::NicSpec;
 
 /// A line for each option.
@@ -17,7 +17,7 @@ fn plan<'a>(disks: &'a [(Storage, Attachment)], qemu: (u32, u32)) -> Plan<'a> {
     let disk = |(storage, attachment): &'a (Storage, Attachment)| PlannedDisk {
         storage,
         attachment,
-        driver: drivers::find(&attachment.driver).unwrap(),
+        model: drivers::find(&attachment.driver).unwrap(),
     };
     Plan {
         nics: Vec::new(),
@@ -73,7 +73,7 @@ fn a_guest_of_64_bit_arm_has_virtio_with_and_without_a_bus() {
     ];
     let nic = |model: &str, tap: &str| NicSpec { nic: Nic::new(model), tap: tap.into(), mac: "m".into() };
     let specs = [nic("virtio-net-mmio", "t0"), nic("virtio-net", "t1")];
-    let nics = specs.iter().map(|spec| PlannedNic { spec, model: crate::nics::find(&spec.nic.model).unwrap() });
+    let nics = specs.iter().map(|spec| PlannedNic { spec, card: cards::find(&spec.nic.model).unwrap() });
     let args = arguments(&Plan { arch: Arch::Aarch64, nics: nics.collect(), ..plan(&disks, (7, 2)) });
     let after = |option: &str| -> Vec<&str> {
         args.windows(2).filter(|pair| pair[0] == option).map(|pair| pair[1].as_str()).collect()
@@ -144,6 +144,15 @@ fn disks_are_as_recorded() {
     assert_recorded(&of_disks.join("\n"), include_str!("../../../tests/fixtures/qemu/disks.txt"));
 }
 
+#[test]
+fn a_server_on_another_host_is_reached_by_its_address() {
+    let server = "198.18.255.2:10809".parse().unwrap();
+    let storage = Storage::NbdTcp { server, export: "disk".into() };
+    let made = lines(&plan(&[(storage, disk("virtio-blk", Cache::None, Aio::Threads))], (7, 2)));
+    let server = r#""server":{"host":"198.18.255.2","port":"10809","type":"inet"}"#;
+    assert!(made.contains(r#""driver":"nbd""#) && made.contains(server), "{made}");
+}
+
 /// `iothread-vq-mapping`, which no QEMU before 9.0 reads.
 #[test]
 fn queues_over_io_threads_are_as_recorded() {
@@ -163,7 +172,7 @@ fn network_devices_have_the_places_after_the_disks() {
         mac: "52:54:00:00:00:01".into(),
         nic,
     });
-    let planned = |spec| PlannedNic { spec, model: crate::nics::find(&spec.nic.model).unwrap() };
+    let planned = |spec| PlannedNic { spec, card: cards::find(&spec.nic.model).unwrap() };
     let nics = specs.iter().map(planned).collect();
     let made = arguments(&Plan { nics, ..plan(&disks, (7, 2)) });
     let after = |words: &str| {

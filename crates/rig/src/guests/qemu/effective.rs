@@ -1,5 +1,6 @@
-//! Reads back from a running QEMU what its disks are really like, for results: an option that was
-//! asked for and quietly not had would spoil every figure.
+//! Reads back from a running QEMU what its disks are really like (QMP `qom-get`, `query-block`,
+//! `query-named-block-nodes`), for results, and compares it with what was asked: an option that was asked for and
+//! quietly not had would spoil every figure. Not told by any QEMU, and so not compared: the `discard=` of a block node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,11 +12,13 @@ use vmio_node::linux::block;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Reader, held};
 
-use super::super::Result;
-use super::super::hypervisor::PERIPHERAL;
-use super::args::{device_id, iothread_ids, node_name};
+use super::super::{Error, Result};
+use super::NAME;
+use super::args::{PERIPHERAL, device_id, iothread_ids, node_name};
+use super::drivers::{self, Model};
 use crate::disks::Storage;
-use crate::disks::drivers::effective as key;
+use crate::disks::drivers::Unfit;
+use crate::disks::drivers::effective::{self as key, Difference};
 
 /// A disk as it was asked for.
 pub struct Asked {
@@ -52,7 +55,7 @@ const PROPERTIES: [(&str, &str); 6] = [
 
 type Settings = BTreeMap<String, String>;
 
-/// Effective settings by disk.
+/// Effective settings by disk, which are as they were asked for.
 pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeMap<String, Settings>> {
     let blocks = qmp.execute("query-block", json!({}))?;
     let nodes = qmp.execute("query-named-block-nodes", json!({"flat": true}))?;
@@ -79,9 +82,63 @@ pub fn read(qmp: &mut Qmp, from: &Sources<'_>, disks: &[Asked]) -> Result<BTreeM
         if shared {
             found.insert(key::MEMORY.to_owned(), "shared with a vhost-user server (memfd)".to_owned());
         }
+        if let Some(model) = drivers::find(&disk.attachment.driver) {
+            let differs = |why| Error::NotAsAsked { hypervisor: NAME, disk: disk.attachment.label(), why };
+            compare(model, &disk.attachment, &found).map_err(differs)?;
+        }
         all.insert(disk.id.clone(), found);
     }
     Ok(all)
+}
+
+/// Every difference between what was asked and what was found.
+fn compare(model: &Model, asked: &Attachment, found: &Settings) -> Result<(), Unfit> {
+    let (mut device, mut controller) = (model.disk, model.controller);
+    let served = found.contains_key(key::SERVED_BY);
+    // QEMU has no block node of a disk on a vhost-user server: neither cache mode nor zeroes.
+    let vhost_user = model.vhost_user.filter(|model| found.get(key::DEVICE).is_some_and(|d| served && d == model));
+    if let Some(model) = vhost_user {
+        (device, controller) = (model, None);
+    }
+    let cache = asked.cache;
+    let mut want = vec![(key::DEVICE, device.to_owned()), (key::AIO, asked.aio.to_string())];
+    if served {
+        want[1].1 = key::SERVERS.to_owned();
+    }
+    if vhost_user.is_none() {
+        want.extend([
+            (key::CACHE_DIRECT, cache.direct().to_string()),
+            (key::CACHE_NO_FLUSH, cache.no_flush().to_string()),
+            (key::CACHE_WRITEBACK, cache.write_cache().to_string()),
+            (key::DETECT_ZEROES, asked.options.detect_zeroes.to_string()),
+        ]);
+    }
+    want.extend(controller.map(|model| (key::CONTROLLER, model.to_owned())));
+    want.extend(asked.options.queues.map(|n| (key::QUEUES, n.to_string())));
+    let through = !cache.write_cache() && model.shows_write_through;
+    want.push((key::GUEST_WRITE_CACHE, if through { "write through" } else { "write back" }.to_owned()));
+    if model.avoids_ioeventfd && found.contains_key(key::IOEVENTFD) {
+        want.push((key::IOEVENTFD, false.to_string()));
+    }
+
+    let shown = |key: &str| found.get(key).map_or("nothing", String::as_str);
+    let other = |(key, wanted): (&'static str, String)| Difference::Other { key, found: shown(key).to_owned(), wanted };
+    let mut wrong: Vec<Difference> =
+        want.into_iter().filter(|(key, value)| found.get(*key) != Some(value)).map(other).collect();
+    let threads = shown(key::IOTHREAD).split(',').filter(|id| !id.is_empty() && *id != "nothing").count();
+    let wanted = asked.options.mapped_iothreads.map_or(usize::from(asked.iothread), |n| n as usize);
+    if threads != wanted {
+        let words = match wanted {
+            0 => "no I/O thread".to_owned(),
+            1 => "an I/O thread".to_owned(),
+            n => format!("{n} I/O threads"),
+        };
+        wrong.push(other((key::IOTHREAD, words)));
+    }
+    if asked.options.discard && shown(key::GUEST_DISCARD_BYTES).parse().unwrap_or(0u64) == 0 {
+        wrong.push(Difference::NoDiscard { found: shown(key::GUEST_DISCARD_BYTES).to_owned() });
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Unfit::Differs(wrong)) }
 }
 
 /// What the device itself says, and its controller.

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::cell::Cache;
+use vmio_model::cell::{Cache, Options};
 use vmio_node::fake::Fake;
 
 use super::*;
@@ -96,4 +96,99 @@ fn controllers_of_the_command_line_are_found() {
     let bus = "/machine/peripheral/disk0-hba/disk0-hba.0";
     assert_eq!(controller_of(bus).unwrap(), "/machine/peripheral/disk0-hba");
     assert_eq!(controller_of("/machine/q35/pcie.0"), None);
+}
+
+fn with(driver: &str, options: Options) -> Attachment {
+    Attachment { options, ..Attachment::new(driver, Cache::None, Aio::Native) }
+}
+
+/// What a QEMU and a guest say that did as asked.
+fn found(model: &Model, asked: &Attachment) -> Settings {
+    let through = !asked.cache.write_cache() && model.shows_write_through;
+    let mut map: Settings = [
+        (key::DEVICE, model.disk.to_owned()),
+        (key::CACHE_DIRECT, asked.cache.direct().to_string()),
+        (key::CACHE_NO_FLUSH, asked.cache.no_flush().to_string()),
+        (key::CACHE_WRITEBACK, asked.cache.write_cache().to_string()),
+        (key::DETECT_ZEROES, asked.options.detect_zeroes.to_string()),
+        (key::AIO, asked.aio.to_string()),
+        (key::QUEUES, asked.options.queues.unwrap_or(1).to_string()),
+        (key::IOEVENTFD, (!model.avoids_ioeventfd).to_string()),
+        (key::GUEST_WRITE_CACHE, if through { "write through" } else { "write back" }.to_owned()),
+        (key::GUEST_DISCARD_BYTES, "2147483136".to_owned()),
+    ]
+    .map(|(k, v)| (k.to_owned(), v))
+    .into();
+    map.extend(model.controller.map(|c| (key::CONTROLLER.to_owned(), c.to_owned())));
+    if asked.iothread {
+        map.insert(key::IOTHREAD.into(), "io0".into());
+    }
+    map
+}
+
+#[test]
+fn each_difference_is_named() {
+    for model in drivers::ALL {
+        let name = model.driver.name;
+        for cache in Cache::ALL {
+            let asked = Attachment::new(name, cache, Aio::Threads).iothread(model.driver.supports_iothread);
+            compare(model, &asked, &found(model, &asked)).unwrap();
+        }
+        let plain = with(name, Options::default());
+        let mut keys = vec![
+            key::DEVICE,
+            key::CACHE_DIRECT,
+            key::CACHE_NO_FLUSH,
+            key::CACHE_WRITEBACK,
+            key::DETECT_ZEROES,
+            key::AIO,
+            key::GUEST_WRITE_CACHE,
+        ];
+        keys.extend(model.avoids_ioeventfd.then_some(key::IOEVENTFD));
+        keys.extend(model.controller.map(|_| key::CONTROLLER));
+        for key in keys {
+            let mut map = found(model, &plain);
+            map.insert(key.into(), "other".into());
+            let reason = compare(model, &plain, &map).unwrap_err().to_string();
+            assert!(reason.contains(key) && reason.contains("other"), "{name}: {reason}");
+        }
+        let threaded = plain.clone().iothread(true);
+        let reason = compare(model, &threaded, &found(model, &plain)).unwrap_err().to_string();
+        assert!(reason.contains("iothread"), "{name}: {reason}");
+        let reason = compare(model, &plain, &found(model, &threaded)).unwrap_err().to_string();
+        assert!(reason.contains("no I/O thread"), "{name}: {reason}");
+        let discards = with(name, Options { discard: true, ..Options::default() });
+        let mut map = found(model, &discards);
+        map.insert(key::GUEST_DISCARD_BYTES.into(), "0".into());
+        assert!(compare(model, &discards, &map).unwrap_err().to_string().contains("cannot discard"), "{name}");
+    }
+    let scsi = drivers::find("virtio-scsi").unwrap();
+    let four = with("virtio-scsi", Options { queues: Some(4), ..Options::default() });
+    let reason = compare(scsi, &four, &found(scsi, &with("virtio-scsi", Options::default()))).unwrap_err();
+    assert_eq!(reason.to_string(), "num-queues is 1 instead of 4");
+}
+
+#[test]
+fn as_many_threads_as_are_mapped_and_what_a_server_has_is_not_compared() {
+    let blk = drivers::find("virtio-blk").unwrap();
+    let mapped = with("virtio-blk", Options { queues: Some(4), mapped_iothreads: Some(2), ..Options::default() });
+    let mut map = found(blk, &mapped);
+    let reason = compare(blk, &mapped, &map).unwrap_err();
+    assert_eq!(reason.to_string(), "iothread is nothing instead of 2 I/O threads");
+    map.insert(key::IOTHREAD.into(), "io0-0,io0-1".into());
+    compare(blk, &mapped, &map).unwrap();
+
+    // What QEMU cannot say of a disk on a vhost-user server is not compared, what it can say is.
+    let plain = with("virtio-blk", Options::default());
+    let mut found: Settings = [
+        (key::DEVICE, "vhost-user-blk-pci"),
+        (key::SERVED_BY, "vhost-user-blk"),
+        (key::AIO, key::SERVERS),
+        (key::GUEST_WRITE_CACHE, "write back"),
+    ]
+    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+    .into();
+    compare(blk, &plain, &found).unwrap();
+    found.remove(key::SERVED_BY);
+    assert!(compare(blk, &plain, &found).unwrap_err().to_string().contains("virtio-blk-pci"));
 }

@@ -13,9 +13,8 @@ use vmio_model::cell::Attachment;
 use vmio_node::qmp::Qmp;
 
 use super::super::{Error, GuestSpec, Result};
-use super::args::{PlannedDisk, image_layers, node_name};
+use super::args::{image_layers, node_name};
 use crate::disks::Storage;
-use crate::disks::drivers;
 use crate::qemu::QemuVersion;
 
 /// What it demands of QEMU's version: which command, and since when it is stable.
@@ -46,13 +45,12 @@ impl Exchanger {
             .enumerate()
             .find(|(_, (disk, _))| disk == id)
             .ok_or_else(|| Error::NoDisk { guest: self.guest.clone(), disk: id.to_owned(), hint: String::new() })?;
-        let driver = drivers::find(&attachment.driver).ok_or_else(|| wrong(format!("no driver for disk {id}")))?;
         if !matches!(storage, Storage::Image { .. }) {
             return Err(wrong(format!("disk {id}: only disk images can be exchanged while the guest runs")));
         }
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let node = node_name(index);
-        let nodes = |generation| image_layers(&PlannedDisk { storage, attachment, driver }, &node, generation);
+        let nodes = |generation| image_layers(storage, attachment, &node, generation);
         let old = nodes(generations[index]);
         generations[index] += 1;
         let new = nodes(generations[index]);

@@ -14,16 +14,13 @@ use vmio_node::{End, Exec, Node, Output, Reader, Remote, machine};
 
 use super::super::directory::{self, Directory};
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
-use super::args::{
-    MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, device_id, nic_id, serial,
-};
+use super::args::{MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, serial};
 use super::guard::{Guard, Served};
-use super::{SharedQmp, console, disks, pins, running_accel};
+use super::threads::Threads;
+use super::{SharedQmp, cards, console, disks, drivers, pins, running_accel};
 use crate::disks::Storage;
-use crate::disks::drivers;
-use crate::guests::Hypervisor;
+use crate::disks::drivers::Unfit;
 use crate::image::Image;
-use crate::nics;
 use crate::qemu::{ask_version, find_qemu, waiting};
 
 /// How long the disks may take to show after the guest answers: SCSI is scanned in the background.
@@ -40,8 +37,8 @@ pub struct Booted {
     pub node: Arc<dyn Node>,
     /// Our monitor.
     pub qmp: Arc<SharedQmp>,
-    /// QEMU as seen from the host.
-    pub hypervisor: Hypervisor,
+    /// Its threads.
+    pub threads: Threads,
     /// What really runs it.
     pub accel: Accel,
     /// Seconds from QEMU's start to the agent's first answer.
@@ -58,8 +55,8 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
     let paths = Paths::below(&ctx.run_dir.join(&spec.name));
     let plan = plan(ctx, image, spec, accel, &paths, &qemu)?;
     let directory = Directory::make(ctx, &spec.name)?;
-    let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.driver.guest_modules()).copied().collect();
-    modules.extend(plan.nics.iter().flat_map(|n| n.model.guest_modules()));
+    let mut modules: Vec<&str> = plan.disks.iter().flat_map(|d| d.model.driver.guest_modules).copied().collect();
+    modules.extend(plan.nics.iter().flat_map(|n| n.card.model.guest_modules));
     modules.extend(&spec.modules);
     modules.sort_unstable();
     modules.dedup();
@@ -96,17 +93,14 @@ pub fn boot(ctx: &LaunchCtx<'_>, image: &Image, spec: &GuestSpec, accel: Accel) 
         let disks = find_disks(remote.reader(), spec)?;
         let accel = running_accel(&mut qmp)?;
         pins::read_back(ctx.node.reader(), pid, &spec.pins).map_err(|why| process.give_up(&why.to_string()))?;
-        let seen = spec.disks.iter().enumerate().map(|(i, d)| (d.id.clone(), device_id(i)));
-        let nics = spec.nics.iter().enumerate().map(|(i, n)| (n.tap.clone(), nic_id(i)));
-        let devices = seen.chain(nics).collect();
-        let hypervisor = Hypervisor::of(&mut qmp, pid, paths.watch.clone(), spec.memory_mib, devices)?;
-        Ok((remote, qmp, hypervisor, accel, boot_seconds, disks))
+        let threads = Threads::of(&mut qmp, pid)?;
+        Ok((remote, qmp, threads, accel, boot_seconds, disks))
     })();
     match up {
-        Ok((remote, qmp, hypervisor, accel, boot_seconds, disks)) => {
+        Ok((remote, qmp, threads, accel, boot_seconds, disks)) => {
             let qmp = Arc::new(Mutex::new(qmp));
             let guard = Guard::start(&qmp, &process.process, servers(spec));
-            Ok(Booted { node: Arc::new(remote), qmp, hypervisor, accel, boot_seconds, process, disks, guard })
+            Ok(Booted { node: Arc::new(remote), qmp, threads, accel, boot_seconds, process, disks, guard })
         }
         Err(e @ Error::Down { .. }) => Err(e),
         Err(e) => Err(process.give_up(&format!("did not come up: {e}"))),
@@ -139,14 +133,14 @@ fn plan<'a>(
         }
         let attachment =
             disk.attachment.as_ref().ok_or_else(|| of("it is not specified how the guest sees it".into()))?;
-        let driver = drivers::find(&attachment.driver).ok_or_else(|| {
-            let known: Vec<&str> = drivers::ALL.iter().map(|d| d.name()).collect();
+        let model = drivers::find(&attachment.driver).ok_or_else(|| {
+            let known: Vec<&str> = drivers::ALL.iter().map(|m| m.driver.name).collect();
             of(format!("no driver {}; there are {}", attachment.driver, known.join(", ")))
         })?;
-        let refused = |unfit: drivers::Unfit| of(unfit.to_string());
-        driver.fits(attachment).map_err(refused)?;
-        driver.fits_storage(attachment, &disk.storage).map_err(refused)?;
-        driver.fits_qemu(attachment, qemu).map_err(refused)?;
+        let refused = |unfit: Unfit| of(unfit.to_string());
+        model.driver.fits(attachment).map_err(refused)?;
+        model.driver.fits_storage(attachment, &disk.storage).map_err(refused)?;
+        drivers::needs(attachment).map_or(Ok(()), |need| qemu.meets(need)).map_err(|old| of(old.to_string()))?;
         if let Some(path) = disk.storage.path() {
             let (node, at) = (Arc::clone(&ctx.node), path.to_owned());
             let looked = machine::within(LOOK_LIMIT, move || node.stat(&at));
@@ -157,16 +151,16 @@ fn plan<'a>(
             let gone = || of(format!("its server's socket {} is not there", socket.display()));
             ctx.node.stat(socket)?.ok_or_else(gone)?;
         }
-        disks.push(PlannedDisk { storage: &disk.storage, attachment, driver });
+        disks.push(PlannedDisk { storage: &disk.storage, attachment, model });
     }
     let mut nics = Vec::new();
     for nic in &spec.nics {
-        let model = nics::find(&nic.nic.model).ok_or_else(|| {
-            let known: Vec<&str> = nics::ALL.iter().map(|n| n.name()).collect();
+        let card = cards::find(&nic.nic.model).ok_or_else(|| {
+            let known: Vec<&str> = cards::ALL.iter().map(|c| c.model.name).collect();
             wrong(format!("no network device {}; there are {}", nic.nic.model, known.join(", ")))
         })?;
-        model.fits(&nic.nic).map_err(|why| wrong(why.to_string()))?;
-        nics.push(PlannedNic { spec: nic, model });
+        card.model.fits(&nic.nic).map_err(|why| wrong(why.to_string()))?;
+        nics.push(PlannedNic { spec: nic, card });
     }
     Ok(Plan {
         nics,
@@ -187,7 +181,8 @@ fn plan<'a>(
 fn socket(storage: &Storage) -> Option<&Path> {
     match storage {
         Storage::VhostUserBlk { socket } | Storage::Nbd { socket, .. } => Some(socket),
-        Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } | Storage::Rbd { .. } => None,
+        Storage::File(_) | Storage::BlockDevice(_) | Storage::Image { .. } => None,
+        Storage::NbdTcp { .. } | Storage::Rbd { .. } => None,
     }
 }
 

@@ -5,10 +5,9 @@ use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell::{Actor, Arch};
 
 use super::super::{Unfit, listed};
-use crate::disks::drivers;
-use crate::nics;
+use super::{cards, drivers};
 use crate::ours::AGENT;
-use crate::qemu;
+use crate::{disks, nics, qemu};
 
 /// What differs from one kind of processor to another.
 pub struct Machine {
@@ -71,14 +70,17 @@ pub const AARCH64: &[Requirement] = &[
 /// Why no guest of its processor has the device by which an actor sees its subject.
 pub fn why_not(actor: &Actor) -> Option<Unfit> {
     let arch = actor.side.shape.arch;
-    let lacks = |device, others| Some(Unfit::Device { arch, machine: of(arch).name, device, others });
-    if let Some(driver) = actor.attachment().and_then(|asked| drivers::find(&asked.driver))
-        && !driver.arches().contains(&arch)
-    {
-        return lacks(driver.name(), drivers::of(arch).map(|d| d.name()).collect());
-    }
-    let nic = actor.nic().and_then(|nic| nics::find(&nic.model)).filter(|nic| !nic.arches().contains(&arch))?;
-    lacks(nic.name(), nics::of(arch).map(|n| n.name()).collect())
+    let lacks = |device: &'static str, others: Vec<&'static str>| {
+        (!others.contains(&device)).then(|| Unfit::Device { arch, machine: of(arch).name, device, others })
+    };
+    let disk = actor.attachment().and_then(|asked| disks::drivers::find(&asked.driver)).and_then(|driver| {
+        let models = drivers::ALL.iter().map(|model| model.driver).filter(|driver| driver.arches.contains(&arch));
+        lacks(driver.name, models.map(|driver| driver.name).collect())
+    });
+    disk.or_else(|| {
+        let models = cards::ALL.iter().map(|card| card.model).filter(|model| model.arches.contains(&arch));
+        lacks(nics::find(&actor.nic()?.model)?.name, models.map(|model| model.name).collect())
+    })
 }
 
 #[cfg(test)]
@@ -88,6 +90,7 @@ mod tests {
     use vmio_node::Fake;
 
     use super::*;
+    use crate::disks::drivers;
     use crate::guests::find;
 
     fn side(arch: Arch) -> Side {
@@ -99,16 +102,16 @@ mod tests {
     fn a_device_that_a_processor_does_not_have_is_refused() {
         for arch in Arch::ALL {
             for driver in drivers::ALL {
-                let attachment = Attachment::new(driver.name(), Cache::None, Aio::Native);
-                let subject = Subject::Disk { target: "sparse".into(), attachment: Some(attachment) };
+                let attachment = Attachment::new(driver.name, Cache::None, Aio::Native);
+                let subject = Subject::Disk { target: "sparse".into(), attachment: Some(attachment), state: None };
                 let said = why_not(&Cell::of(side(arch), subject, "seq-read").lead);
-                assert_eq!(said.is_none(), driver.arches().contains(&arch), "{arch}: {said:?}");
+                assert_eq!(said.is_none(), driver.arches.contains(&arch), "{arch}: {said:?}");
             }
             for nic in nics::ALL {
-                let nic_asked = Some(Nic::new(nic.name()));
+                let nic_asked = Some(Nic::new(nic.name));
                 let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: nic_asked };
                 let said = why_not(&Cell::of(side(arch), subject, "iperf3-tcp").lead);
-                assert_eq!(said.is_none(), nic.arches().contains(&arch), "{arch}: {said:?}");
+                assert_eq!(said.is_none(), nic.arches.contains(&arch), "{arch}: {said:?}");
             }
             assert!(drivers::of(arch).next().is_some() && nics::of(arch).next().is_some(), "{arch}");
         }

@@ -3,40 +3,53 @@
 
 mod accel;
 mod args;
+mod cards;
 mod console;
+mod device;
 mod disks;
+mod drive;
+mod drivers;
 mod effective;
 mod exchange;
 mod guard;
 mod launch;
 mod machine;
 mod pins;
+mod threads;
 mod version;
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use vmio_look::qemu::threads::Role;
 use vmio_look::require::{Missing, Requirement, readable};
-use vmio_model::cell::{Arch, Kind, Shape};
+use vmio_model::cell::{Actor, Arch, Kind, Shape};
 use vmio_model::result::Accel;
 use vmio_node::qmp::Qmp;
 use vmio_node::{Node, Reader};
 
-use super::{Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, Result, Unfit};
+use super::{
+    Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec, Result, Unfit,
+};
 use crate::disks::Storage;
-use crate::qemu::{self};
+use crate::{nics, qemu};
 use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
-pub use accel::{NoKvm, emulated, known as known_accelerator};
-pub use machine::{AARCH64, why_not};
-pub use version::unfit_disk;
+pub use accel::{NoKvm, known as known_accelerator};
+pub use drive::Drive;
+pub use machine::AARCH64;
 
 /// Entry `qemu`.
 pub struct Qemu;
+
+/// What it is called.
+const NAME: &str = "QEMU";
+/// Memory that it may use beside the guest's.
+const OWN_MIB: u32 = 512;
 
 /// Whether guests of the host's own processor can be made on a host with this one.
 fn for_host(arch: &str) -> std::result::Result<(), Missing> {
@@ -91,6 +104,21 @@ impl GuestKind for Qemu {
             Shape { pins, .. } => pins::can_be_had(pins, host),
         }
     }
+    fn unfit(&self, host: &dyn Node, actor: &Actor) -> Option<Unfit> {
+        machine::why_not(actor).or_else(|| version::unfit_disk(host, actor))
+    }
+    fn hypervisor(&self) -> &'static str {
+        NAME
+    }
+    fn own_mib(&self) -> u32 {
+        OWN_MIB
+    }
+    fn version(&self, host: &dyn Node, arch: Arch) -> Option<String> {
+        version::words(host, arch)
+    }
+    fn accelerator(&self, host: &dyn Reader, arch: Arch, state_dir: &Path) -> Option<Accelerator> {
+        accel::emulated(arch).or_else(|| accel::known(host, state_dir))
+    }
     fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> Result<Box<dyn Guest>> {
         let image = ctx.image.ok_or_else(|| Error::Spec {
             guest: spec.name.clone(),
@@ -114,9 +142,10 @@ impl GuestKind for Qemu {
             let guest = booted.disk_path(&d.id).ok()?;
             Some(Asked { id: d.id.clone(), attachment: d.attachment.clone()?, storage: d.storage.clone(), guest })
         });
-        let asked = asked.collect();
+        let (asked, nics) = (asked.collect(), spec.nics.clone());
         let exchanger = Exchanger::of(spec);
-        Ok(Box::new(QemuGuest { asked, exchanger, accelerator, host: Arc::clone(&ctx.node), booted }))
+        let watch = args::Paths::below(&ctx.run_dir.join(&spec.name)).watch;
+        Ok(Box::new(QemuGuest { asked, nics, exchanger, accelerator, host: Arc::clone(&ctx.node), watch, booted }))
     }
 }
 
@@ -124,19 +153,47 @@ struct QemuGuest {
     host: Arc<dyn Node>,
     accelerator: Accelerator,
     asked: Vec<Asked>,
+    nics: Vec<NicSpec>,
     exchanger: Exchanger,
+    /// The monitor for whoever watches.
+    watch: PathBuf,
     booted: Booted,
+}
+
+impl QemuGuest {
+    fn qmp(&self) -> MutexGuard<'_, Qmp> {
+        self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Guest for QemuGuest {
     fn node(&self) -> Arc<dyn Node> {
         Arc::clone(&self.booted.node)
     }
-    fn hypervisor(&self) -> Option<&Hypervisor> {
-        Some(&self.booted.hypervisor)
+    fn hypervisor(&self) -> Result<Option<Hypervisor>> {
+        let mut threads = self.booted.threads.now(self.host.reader())?;
+        // Workers come and go, so they are left out: what they spend is told all the same.
+        threads.retain(|_, role| *role != Role::Worker);
+        let roles = threads.into_iter().map(|(tid, role)| (tid, role.key().to_owned())).collect();
+        Ok(Some(Hypervisor { name: NAME, pid: self.booted.threads.pid, roles, servers: Vec::new() }))
     }
     fn disks(&self) -> Option<&dyn Disks> {
         Some(self)
+    }
+    fn card(&self, tap: &str) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let Some(at) = self.nics.iter().position(|nic| nic.tap == tap) else { return found };
+        let nic = &self.nics[at].nic;
+        if nic.vhost {
+            let threads = self.booted.threads.vhost(self.host.reader());
+            let carried = nics::carried(threads, self.nics.iter().map(|nic| &nic.nic));
+            found.insert(nics::VHOST.to_owned(), carried);
+        }
+        if nic.ring.is_some() {
+            let ring = self.qmp().property(&format!("{}{}", args::PERIPHERAL, args::nic_id(at)), cards::RING);
+            found.extend(ring.map(|ring| (nics::RING.to_owned(), ring.to_string())));
+        }
+        found
     }
     fn accelerator(&self) -> Option<&Accelerator> {
         Some(&self.accelerator)
@@ -157,10 +214,13 @@ impl Disks for QemuGuest {
         self.booted.disk_path(id)
     }
     fn effective(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
-        let from =
-            Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.hypervisor.pid };
-        effective::read(&mut qmp, &from, &self.asked)
+        let from = Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.threads.pid };
+        effective::read(&mut self.qmp(), &from, &self.asked)
+    }
+    fn drive(&self, id: &str) -> Option<Drive> {
+        let at = self.asked.iter().position(|asked| asked.id == id)?;
+        let (guest, monitor) = (self.booted.node.name().to_owned(), self.watch.clone());
+        Some(Drive { guest, monitor, device: args::device_id(at) })
     }
     fn images(&self) -> Option<&dyn Images> {
         Some(self)
@@ -169,8 +229,7 @@ impl Disks for QemuGuest {
 
 impl Images for QemuGuest {
     fn exchange(&self, id: &str, storage: &Storage) -> Result<()> {
-        let mut qmp = self.booted.qmp.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exchanger.exchange(&mut qmp, id, storage)
+        self.exchanger.exchange(&mut self.qmp(), id, storage)
     }
 }
 

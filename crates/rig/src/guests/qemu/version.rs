@@ -1,24 +1,33 @@
 //! Which QEMU this host has, by its own word, before a guest is started with it: some settings
 //! need a newer one, and one disk that it refuses would keep all others of a guest from running.
 
-use vmio_model::cell::Actor;
-use vmio_node::Node;
+use std::time::Duration;
 
-use super::exchange;
-use crate::disks::drivers::{self, Unfit};
+use vmio_model::cell::{Actor, Arch};
+use vmio_node::{Exec, Node, Output};
+
+use super::super::Unfit;
+use super::{drivers, exchange};
 use crate::disks::targets;
 use crate::qemu::{ask_version, find_qemu};
+
+/// How QEMU itself calls this host's, for results; `None` where there is none.
+pub fn words(node: &dyn Node, arch: Arch) -> Option<String> {
+    let qemu = find_qemu(node.reader(), arch).ok()?;
+    let asked = Exec::new(qemu.to_string_lossy()).args(["--version"]).limit(Duration::from_secs(10));
+    let output = node.exec(&asked).ok().filter(Output::ok)?;
+    output.out().lines().next().map(str::to_owned)
+}
 
 /// Why this host's QEMU cannot give a guest the disk of this cell, if it cannot. The host is asked only when that
 /// depends on its QEMU.
 pub fn unfit_disk(node: &dyn Node, actor: &Actor) -> Option<Unfit> {
     let asked = actor.attachment()?;
-    let driver = drivers::find(&asked.driver)?;
-    if let Err(unfit) = driver.fits(asked) {
-        return Some(unfit);
+    if let Err(unfit) = drivers::find(&asked.driver)?.driver.fits(asked) {
+        return Some(Unfit::Disk(unfit));
     }
     let exchanges = actor.target().and_then(targets::find).is_some_and(|t| t.exchanges());
-    let needs: Vec<_> = driver.needs_qemu(asked).into_iter().chain(exchanges.then_some(exchange::NEEDED)).collect();
+    let needs: Vec<_> = drivers::needs(asked).into_iter().chain(exchanges.then_some(exchange::NEEDED)).collect();
     if needs.is_empty() {
         return None;
     }
@@ -26,7 +35,7 @@ pub fn unfit_disk(node: &dyn Node, actor: &Actor) -> Option<Unfit> {
     let qemu = find_qemu(node.reader(), actor.side.shape.arch).ok()?;
     match ask_version(node, &qemu) {
         Ok(version) => needs.into_iter().find_map(|need| version.meets(need).err()).map(Unfit::OldQemu),
-        Err(e) => Some(Unfit::UnknownQemu(e.to_string())),
+        Err(e) => Some(Unfit::Unreadable(e.to_string())),
     }
 }
 

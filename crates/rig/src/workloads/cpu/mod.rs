@@ -24,7 +24,8 @@ use super::Role;
 use super::stage::Wants;
 
 /// The groups, in the paper's order.
-pub const GROUPS: [&str; 4] = [INTEGER, FLOATING_POINT, MEMORY, STREAM];
+#[cfg(test)]
+pub(super) const GROUPS: [&str; 4] = [INTEGER, FLOATING_POINT, MEMORY, STREAM];
 const INTEGER: &str = "integer";
 const FLOATING_POINT: &str = "floating-point";
 const MEMORY: &str = "memory";

@@ -2,7 +2,7 @@
 //! would hide the disk, so twice as much as the side has is moved; writes count the flush
 //! (`conv=fsync`: coreutils takes the time after it), reads cannot find more than half of their
 //! span in the side's cache, and with least-recently-used reclaim find next to nothing. The
-//! caches of the machine are never dropped.
+//! caches of the machine are never dropped. What is to be warm is read once, as far as it is.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::{Exec, Output};
 
-use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload};
+use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
 use crate::workloads::{Role, Stage, Unusable};
 
 /// Block size of the paper's runs.
@@ -106,7 +106,7 @@ impl Workload for Dd {
         let (node, ctx) = stage.disk()?;
         super::enough(self, &ctx)?;
         super::exists(self, node.reader(), &ctx)?;
-        let bytes = self.bytes_needed(ctx.memory_bytes);
+        let bytes = if ctx.warm { ctx.bytes } else { self.bytes_needed(ctx.memory_bytes) };
         let mut exec = Exec {
             program: "dd".into(),
             args: self.args(&ctx, bytes),
@@ -121,9 +121,6 @@ impl Workload for Dd {
 }
 
 impl DiskWorkload for Dd {
-    fn needs_state(&self) -> State {
-        if self.writes { State::Fresh } else { State::Filled }
-    }
     fn moves_twice_the_memory(&self) -> bool {
         true
     }

@@ -7,7 +7,8 @@
 //! - a sparse file could be allocated before the job: `fallocate=none`;
 //! - the commit of a durable append is counted apart from its write: see [`super::append`];
 //! - buffered reads would find the page cache of the job before: fio drops the file's own pages
-//!   first (`invalidate=1`, its default), the machine's other caches are left alone;
+//!   first (`invalidate=1`, its default), the machine's other caches are left alone; what is to be warm
+//!   is kept, and gone over again and again, since memory is through with it in a moment;
 //! - buffered writes end in memory: `end_fsync=1`, whose time fio counts.
 
 use std::borrow::Cow;
@@ -18,7 +19,7 @@ use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
 use vmio_model::study::Sort;
 use vmio_node::{Exec, Output};
 
-use super::{DiskWorkload, Error, Result, State, WorkCtx, Workload, append};
+use super::{DiskWorkload, Error, Result, WorkCtx, Workload, append};
 use crate::workloads::{Role, Stage, Unusable};
 
 /// One fio job.
@@ -134,6 +135,9 @@ impl FioJob {
         if self.rw.reads() {
             args.push("--readonly".into());
         }
+        if ctx.warm {
+            args.extend(["--invalidate=0", "--time_based=1"].map(String::from));
+        }
         if let Some(gentle) = ctx.gentle {
             args.push(format!("--rate={}", gentle.cap.bytes()));
         }
@@ -239,9 +243,6 @@ impl Workload for FioJob {
 }
 
 impl DiskWorkload for FioJob {
-    fn needs_state(&self) -> State {
-        if self.rw.reads() { State::Filled } else { State::Fresh }
-    }
     fn bytes_needed(&self, _memory_bytes: u64) -> u64 {
         SPAN_LEAST
     }
@@ -370,6 +371,13 @@ mod tests {
         assert_eq!(a.len(), b.len());
         assert_eq!(differ.len(), 1);
         assert!(differ[0].0.starts_with("--filename="));
+    }
+
+    #[test]
+    fn what_is_warm_is_kept_and_gone_over_for_the_whole_time() {
+        let of = |warm: bool| SEQ_READ.args(&WorkCtx { warm, ..ctx() });
+        let more: Vec<String> = of(true).into_iter().filter(|arg| !of(false).contains(arg)).collect();
+        assert_eq!(more, ["--invalidate=0", "--time_based=1"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use vmio_model::result::{BANDWIDTH, DiskTraits, DiskWork, WorkloadResult, Worklo
 use vmio_model::study::Sort;
 use vmio_node::{Exec, Output};
 
-use super::{DiskWorkload, Error, Result, State, Workload};
+use super::{DiskWorkload, Error, Result, Workload};
 use crate::workloads::error::{cut, succeeded};
 use crate::workloads::{Role, Stage, Unusable};
 
@@ -151,8 +151,8 @@ impl Workload for Hdparm {
 }
 
 impl DiskWorkload for Hdparm {
-    fn needs_state(&self) -> State {
-        State::Filled
+    fn drops_pages(&self) -> bool {
+        true
     }
     fn bytes_needed(&self, _: u64) -> u64 {
         64 << 20

@@ -12,8 +12,6 @@ use vmio_model::rate::ByteRate;
 use vmio_node::linux::system::sysctl;
 use vmio_node::{Exec, Reader};
 
-pub use crate::disks::targets::State;
-
 use super::{Error, Result, Role, Wants, Workload};
 
 mod append;
@@ -31,8 +29,10 @@ pub use jobs::{DURABLE_APPEND, RAND_READ_1, RAND_READ_32, RAND_WRITE_1, RAND_WRI
 
 /// What a disk workload has beside what all have.
 pub trait DiskWorkload: Workload {
-    /// What it must find on the target.
-    fn needs_state(&self) -> State;
+    /// Whether it drops what the page cache of its side has of the disk before it reads.
+    fn drops_pages(&self) -> bool {
+        false
+    }
     /// Whether each cell moves twice the memory through the page cache, whatever the rate.
     fn moves_twice_the_memory(&self) -> bool {
         false
@@ -54,6 +54,8 @@ pub struct Span {
     pub memory_bytes: u64,
     /// Bandwidth cap.
     pub gentle: Option<Gentle>,
+    /// The page cache of its side holds the span, and is to serve it: nothing is dropped first.
+    pub warm: bool,
 }
 
 /// The cap of `--gentle`.
@@ -78,6 +80,8 @@ pub struct WorkCtx {
     pub exec_base: Exec,
     /// Bandwidth cap.
     pub gentle: Option<Gentle>,
+    /// See [`Span::warm`].
+    pub warm: bool,
 }
 
 /// The one role of disk workloads.
@@ -106,7 +110,7 @@ const IO_URING: Requirement = Requirement {
     },
 };
 
-const DD: Requirement = Requirement {
+pub(crate) const DD: Requirement = Requirement {
     name: "dd",
     why: "runs the paper's workloads",
     mend: "apt install coreutils",
@@ -116,7 +120,8 @@ const DD: Requirement = Requirement {
 /// Refuses a span or a time that is too small, and a cap that the workload cannot keep.
 fn enough(workload: &dyn DiskWorkload, ctx: &WorkCtx) -> Result<()> {
     let unfit = |reason: String| Err(Error::Unfit { workload: workload.traits().name, reason });
-    let needed = workload.bytes_needed(ctx.memory_bytes);
+    // What is warm has room in the memory.
+    let needed = workload.bytes_needed(if ctx.warm { 0 } else { ctx.memory_bytes });
     if ctx.bytes < needed {
         return unfit(format!(
             "it needs {} MiB of storage and {} MiB are there: use a larger target (size.target_mib of the study)",
@@ -151,6 +156,8 @@ fn exists(workload: &dyn DiskWorkload, reader: &dyn Reader, ctx: &WorkCtx) -> Re
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::State;
+
     use super::*;
     use crate::workloads::ALL;
 
@@ -162,6 +169,7 @@ mod tests {
             memory_bytes: 256 << 20,
             exec_base: Exec::default(),
             gentle: None,
+            warm: false,
         }
     }
 
@@ -172,7 +180,7 @@ mod tests {
             let (traits, name) = (workload.traits(), workload.traits().name);
             let disk = traits.disk.as_ref().unwrap();
             assert!(disk.reads != disk.writes, "{name} goes one way");
-            assert_eq!(own.needs_state(), if disk.writes { State::Fresh } else { State::Filled }, "{name}");
+            assert_eq!(disk.state(), if disk.writes { State::Fresh } else { State::Filled }, "{name}");
             assert!(disk.block_bytes.is_power_of_two() && disk.depth >= 1, "{name}");
             let (small, large) = (own.bytes_needed(128 << 20), own.bytes_needed(512 << 20));
             assert!(small >= 64 << 20 && large >= small && large % (1 << 20) == 0, "{name}");

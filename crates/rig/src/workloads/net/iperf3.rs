@@ -343,8 +343,8 @@ mod tests {
     fn each_mode_asks_for_its_way_and_whole_seconds() {
         let stage = |seconds: f64| {
             let node: std::sync::Arc<dyn vmio_node::Node> = std::sync::Arc::new(vmio_node::Local::new());
-            let at = crate::workloads::At::Address("198.18.0.1".parse().unwrap());
-            let end = crate::workloads::End { node, at, enter: Vec::new(), exec_base: vmio_node::Exec::default() };
+            let at = crate::workloads::At::address("198.18.0.1".parse().unwrap());
+            let end = crate::workloads::End::here(node, at);
             Stage { ends: [(SERVER, end)].into(), seconds, span: None, place: 0 }
         };
         let args = |mode: Iperf3, seconds: f64| mode.args(&stage(seconds)).unwrap().join(" ");

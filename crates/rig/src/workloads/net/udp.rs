@@ -27,7 +27,7 @@ pub const SENDER: &str = "sender";
 
 /// What a frame has beside the payload: the headers of Ethernet, IPv4 and UDP. Preamble, check sum and gap do not pass the
 /// kernel, and no queue of it counts them.
-pub const FRAME_BYTES: usize = 14 + 20 + 8;
+const FRAME_BYTES: usize = 14 + 20 + 8;
 /// The port of the receiver; further actors of a cell have the next ones.
 const PORT: u16 = 5401;
 /// The share of what was due that the generator may be late with.
@@ -80,7 +80,7 @@ impl Udp {
     }
 
     /// What counts for each bit of payload.
-    pub fn counted_ratio(&self) -> f64 {
+    fn counted_ratio(&self) -> f64 {
         self.counted_bytes() as f64 / self.bytes as f64
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vmio_model::figure::check;
 use vmio_node::udp::{NeverSent, SenderReport};
-use vmio_node::{Exec, Fake, Node};
+use vmio_node::{Fake, Node};
 
 use super::*;
 use crate::workloads::At;
@@ -147,8 +147,8 @@ fn failures_are_told_with_their_end() {
 #[test]
 fn the_receiver_is_told_where_and_how_it_ends() {
     let node: Arc<dyn Node> = Arc::new(Fake::new("guest0").installed("vmio-udp"));
-    let at = At::Address("198.18.0.2".parse().unwrap());
-    let end = End { node, at, enter: vec!["nsenter".into(), "--net=/n".into()], exec_base: Exec::default() };
+    let at = At::address("198.18.0.2".parse().unwrap());
+    let end = End { enter: vec!["nsenter".into(), "--net=/n".into()], ..End::here(node, at) };
     let stage = Stage { ends: [(RECEIVER, end)].into(), seconds: 2.0, span: None, place: 3 };
     let service = STREAM.serve(&ROLES[0], &stage).unwrap().unwrap();
     let expected = "nsenter --net=/n /usr/bin/vmio-udp receive 198.18.0.2 5404 --seconds 128 --senders 1 --quiet 2";

@@ -8,10 +8,10 @@ use vmio_guard::alone::Alone;
 use vmio_guard::api::client::{Client, ClientError};
 use vmio_guard::api::{Apply, Set, SocketFile, Stop};
 use vmio_guard::groups::Groups;
-use vmio_guard::keep::Keeper;
 use vmio_guard::manager::document::Status;
 use vmio_guard::manager::{Change, Key, Manager};
-use vmio_guard::planes::{Options, linux};
+use vmio_guard::planes::{Options, Scope, linux};
+use vmio_guard::undo_log::UndoLog;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::policy::units;
 
@@ -239,21 +239,23 @@ pub fn undo(context: &Context) -> Outcome {
         let failure = Failure::new(Exit::Precondition, "no guard runs; its limits are taken off as root");
         return Err(failure.help("run it as root").into());
     }
-    let keeper = Keeper::open_to_undo(&run::state(context)?)?;
+    let log = UndoLog::open_to_undo(&run::state(context)?)?;
     // It would put its limits on again.
     if let Some(pid) = elsewhere() {
         return Err(another("nothing was taken off: ", pid));
     }
-    let stood = linux::stands()? || !keeper.is_empty();
-    let mut plane = (linux::ENTRY.open)(Options { takeover: false, keeper: keeper.clone() })?;
-    plane.undo()?;
+    let stood = linux::stands()? || !log.is_empty();
+    let mut plane = (linux::ENTRY.open)(Options { takeover: false, log: log.clone() })?;
+    // A guest that keeps its tap from being put back keeps nobody else's limit in force.
+    let off = plane.undo();
     for part in Manager::PARTS {
-        keeper.part(part).clear()?;
+        log.clear(part)?;
     }
-    let groups = Groups::open(&keeper)?.undo();
-    for note in plane.notes().into_iter().chain(groups.notes) {
+    let groups = Groups::open(&log)?.undo();
+    for note in plane.observe(Scope::Plane)?.notes.into_iter().chain(groups.notes) {
         term::note(&note);
     }
+    off?;
     // What a guard that was killed has left.
     if let Err((what, e)) = SocketFile::clear(&context.paths.own_guard_socket()) {
         term::note(&format!("cannot {what} {}: {e}", context.paths.own_guard_socket().display()));

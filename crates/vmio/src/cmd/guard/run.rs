@@ -219,9 +219,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     match ended {
         Ok(()) => Ok(Exit::Done),
         Err(ServiceError::Manager(e)) => Err(refused(e)),
-        Err(e @ ServiceError::Keep(_)) => Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
-            .help("one guard runs on a host: `vmio guard status` shows it, `vmio guard undo` ends it")
-            .into()),
+        Err(e @ ServiceError::UndoLog(_)) => {
+            Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
+                .help("one guard runs on a host: `vmio guard status` shows it, `vmio guard undo` ends it")
+                .into())
+        }
         Err(e @ ServiceError::Another(_)) => {
             Err(Failure::new(Exit::Precondition, format!("the guard cannot start: {e}"))
                 .help("name that directory by --state to ask it: vmio guard status --state DIR")

@@ -6,6 +6,7 @@ use vmio_model::facts::{Guest, called};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::RULES;
 use vmio_model::shown;
+use vmio_model::words::nearest;
 
 use crate::report::scan::Row;
 
@@ -57,14 +58,8 @@ fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
     }
 }
 
-/// The candidate that was probably meant.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = candidates.map(|c| (strsim::jaro_winkler(word, c), c));
-    scored.filter(|(score, _)| *score >= 0.8).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, c)| c)
-}
-
 /// Where an [`Ignore`] of the command line comes from.
-pub const OPTION: &str = "--ignore";
+const OPTION: &str = "--ignore";
 
 /// What is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]

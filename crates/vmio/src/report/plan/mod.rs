@@ -9,6 +9,7 @@ use vmio_model::study::MIB;
 use vmio_model::words::count;
 use vmio_rig::disks::space::gib;
 use vmio_rig::disks::targets::Identity;
+use vmio_rig::engine::environment::of_measured;
 use vmio_rig::engine::plan::{LeftOut, Placed, Planned, gib_for, takes_device};
 use vmio_rig::gentle::instance::Unseen;
 
@@ -61,9 +62,9 @@ pub fn text(plan: &Planned) -> String {
     if let Some(placed) = &plan.placed {
         where_targets_go(placed, plan, &mut row);
     }
-    if let Some(afar) = &plan.afar {
+    if let Some((machine, afar)) = plan.nodes.measured() {
         let below = plan.space.as_deref().map_or_else(|_| String::new(), |below| format!(" ({below})"));
-        row("measures", afar.told().to_string());
+        row("measures", of_measured(machine, afar).to_string());
         match &afar.device {
             None => row("", format!("files in {}{below}; this host's probes do not see it", afar.dir.display())),
             Some(device) => {
@@ -78,8 +79,8 @@ pub fn text(plan: &Planned) -> String {
             row("", format!("vmio scan finds: {finding}"));
         }
     }
-    if let Some(peer) = &plan.peer {
-        row("peer", peer.to_string());
+    if let Some((machine, peer)) = plan.nodes.peer() {
+        row("peer", machine.to_string());
         peer.served_at().iter().chain(&peer.told).for_each(|told| row("", told.clone()));
     }
     let paths = networks(&cells);
@@ -180,7 +181,7 @@ pub fn text(plan: &Planned) -> String {
     match &plan.placed {
         Some(_) if nothing => row("writes", "nothing".into()),
         Some(_) => what_is_written(plan, &mut row),
-        None if plan.afar.is_some() && !nothing => what_is_written(plan, &mut row),
+        None if plan.nodes.measured().is_some() && !nothing => what_is_written(plan, &mut row),
         None => row("writes", "nothing but its own files: no cell is on a disk".into()),
     }
     if let Some(placed) = &plan.placed {
@@ -395,18 +396,19 @@ fn cut(plan: &Planned) -> BTreeMap<u64, String> {
 
 /// The plan for programs.
 pub fn json(plan: &Planned) -> Document<'_> {
-    let (placed, afar) = (plan.placed.as_ref(), plan.afar.as_ref());
+    let (placed, (machine, afar)) = (plan.placed.as_ref(), plan.nodes.measured().unzip());
+    let (peer, ends) = plan.nodes.peer().unzip();
     Document {
         schema_version: "2.0",
         study: &plan.study.name,
         title: &plan.study.title,
         told: &plan.told,
         form: plan.form.as_deref(),
-        place: placed.map(|p| p.place.name.as_str()).or(afar.map(|afar| afar.address.as_str())),
+        place: placed.map(|p| p.place.name.as_str()).or(machine.map(|machine| machine.address.as_str())),
         directory: placed.map(|p| p.dir.as_path()).or(afar.map(|afar| afar.dir.as_path())),
         backing: placed.map(|p| p.backing.describe()),
-        peer: plan.peer.as_ref().map(ToString::to_string),
-        peer_told: plan.peer.iter().flat_map(|peer| peer.served_at().into_iter().chain(peer.told.clone())).collect(),
+        peer: peer.map(ToString::to_string),
+        peer_told: ends.iter().flat_map(|ends| ends.served_at().into_iter().chain(ends.told.clone())).collect(),
         device: match (placed.and_then(|p| Some((p, p.device.as_ref()?))), afar.and_then(|afar| afar.device.as_ref())) {
             (Some((p, d)), _) => {
                 Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &p.device_told })

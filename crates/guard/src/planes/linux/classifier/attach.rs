@@ -1,20 +1,17 @@
 //! The program at an interface's ingress: by a TCX link, or as a filter of a clsact qdisc.
 
 use std::io;
-use std::mem;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{
-    AsRawLibbpf, Link, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType, TC_EGRESS, TC_INGRESS, TcHook,
-};
+use libbpf_rs::{AsRawLibbpf, Link, Object, OpenObject, ProgramAttachType, TC_EGRESS, TC_INGRESS, TcHook};
 use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
+use vmio_look::trace::loader::{self, Aligned};
 
-use super::super::book::Book;
 use super::super::netlink::wire::{Attributes, Request};
 use super::super::netlink::{Change, Netlink};
+use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Result, htb, links};
 use super::Way;
 use super::filters::{self, EGRESS, Found, INGRESS, Whose};
@@ -127,9 +124,9 @@ impl Attached {
         device: &Device,
         way: Way,
         point: Point,
-        held: (&Bond, &Book),
+        held: (&Bond, &PlaneLog),
     ) -> Result<Self> {
-        let (bond, book) = held;
+        let (bond, log) = held;
         let index = device.index as i32;
         let program =
             object.progs().find(|p| p.name() == point.program()).expect("the object was built with this program");
@@ -162,7 +159,7 @@ impl Attached {
                 let all = filters::list(netlink, device, point.parent())?;
                 let old = all.iter().find(|found| found.whose == Whose::Program(point));
                 if htb::hook(netlink, device)?.is_none() {
-                    book.make_clsact(device)?;
+                    log.begin_clsact(device)?;
                 }
                 let filter = loudly(&format!("attach the classifier to {device} by clsact"), || {
                     let mut hook = TcHook::new(program.as_fd());
@@ -173,7 +170,7 @@ impl Attached {
                     Ok(Filter { hook, program })
                 });
                 if filter.is_err() {
-                    let _ = remove_clsact(netlink, device, book, false);
+                    let _ = remove_clsact(netlink, device, log, false);
                 }
                 Ok(Attached::Clsact { filter: filter?, point, lead: Lead::find(netlink, device, point)? })
             }
@@ -227,8 +224,8 @@ impl Attached {
     }
 
     /// Takes it off, and a clsact qdisc that was made for it, unless there are other filters by now.
-    pub(super) fn detach(self, netlink: &mut Netlink, device: &Device, held: (&Bond, &Book)) -> Result<()> {
-        let (bond, book) = held;
+    pub(super) fn detach(self, netlink: &mut Netlink, device: &Device, held: (&Bond, &PlaneLog)) -> Result<()> {
+        let (bond, log) = held;
         match self {
             Attached::Tcx(link, name) => {
                 if let Bond::Pinned(pins) = bond {
@@ -245,7 +242,7 @@ impl Attached {
                     let _ = loudly("take the classifier's filter off", || filter.hook.detach());
                 }
                 led?;
-                remove_clsact(netlink, device, book, sure)
+                remove_clsact(netlink, device, log, sure)
             }
         }
     }
@@ -260,12 +257,12 @@ fn at_point(link: &Link, index: u32, point: Point) -> bool {
 
 /// Takes a clsact qdisc off that was made for filters of ours, when none is left in it. One that is gone, or whose
 /// interface is, is forgotten; `sure` where that cannot be another's under its index.
-pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, book: &Book, sure: bool) -> Result<()> {
-    let Some(made) = book.made_clsact(device.index) else { return Ok(()) };
+pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, log: &PlaneLog, sure: bool) -> Result<()> {
+    let Some(made) = log.made_clsact(device.index) else { return Ok(()) };
     let there = links::by_index(netlink, device.index)?;
     let same = there.is_some_and(|link| sure || link.device.name == made.name);
     if !same || htb::hook(netlink, device)?.as_deref() != Some(CLSACT) {
-        return book.no_clsact(device.index);
+        return log.no_clsact(device.index);
     }
     if !filters::all(netlink, device)?.is_empty() {
         return Ok(());
@@ -273,28 +270,16 @@ pub(super) fn remove_clsact(netlink: &mut Netlink, device: &Device, book: &Book,
     let fixed = htb::tcmsg(device.index, CLSACT_HANDLE, CLSACT_PARENT);
     let request = Request::new(RTM_DELQDISC, 0, &fixed, Attributes::new());
     netlink.take_away(Change { what: format!("remove qdisc clsact from {device}"), request })?;
-    book.no_clsact(device.index)
+    log.no_clsact(device.index)
 }
 
-/// The object as built; libelf wants it aligned.
+/// The object as built.
 pub(super) fn open() -> libbpf_rs::Result<OpenObject> {
-    #[repr(C, align(16))]
-    struct Aligned<T: ?Sized>(T);
     static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/classify.bpf.o")));
-    ObjectBuilder::default().name("vmio_guard")?.open_memory(&OBJECT.0)
+    loader::open("vmio_guard", OBJECT)
 }
 
-/// What libbpf says while it works, for the error instead of the terminal.
-static LOG: Mutex<String> = Mutex::new(String::new());
-
+/// Does some work with libbpf, whose messages are the error's.
 pub(super) fn loudly<T>(what: &str, work: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
-    // libbpf has one place for its messages, so one at a time.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let keep = |_: PrintLevel, text: String| LOG.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
-    let before = libbpf_rs::set_print(Some((PrintLevel::Warn, keep)));
-    let done = work();
-    libbpf_rs::set_print(before);
-    let log = mem::take(&mut *LOG.lock().unwrap_or_else(PoisonError::into_inner));
-    done.map_err(|source| Error::Bpf { what: what.to_owned(), source, log })
+    loader::loudly(work).map_err(|(source, log)| Error::Bpf { what: what.to_owned(), source, log })
 }

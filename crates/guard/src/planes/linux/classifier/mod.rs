@@ -24,9 +24,9 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags, Object};
 use serde::Serialize;
 use vmio_model::policy::program::Framing;
 
-use super::book::Book;
+use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, Result};
-use crate::keep::Keeper;
+use crate::undo_log::UndoLog;
 use attach::{Attached, Point, loudly};
 use counters::Counters;
 
@@ -121,7 +121,7 @@ pub struct Classifier {
     object: Object,
     free: Vec<u32>,
     bond: Bond,
-    book: Book,
+    log: PlaneLog,
 }
 
 struct Entry {
@@ -142,11 +142,11 @@ impl Classifier {
     /// # Errors
     /// When the kernel does not take it.
     pub fn load() -> Result<Self> {
-        Classifier::bound(Bond::Process, Book::open(&Keeper::memory())?)
+        Classifier::bound(Bond::Process, PlaneLog::here(&UndoLog::memory())?)
     }
 
     /// Loads the program; what becomes of it, and where clsact qdiscs are written down that are made for it.
-    pub(super) fn bound(bond: Bond, book: Book) -> Result<Self> {
+    pub(super) fn bound(bond: Bond, log: PlaneLog) -> Result<Self> {
         let object = loudly("load the classifier", || attach::open()?.load())?;
         let counters = Counters::map(map(&object, "counters").as_fd()).map_err(|source| Error::Refused {
             what: "map the classifier's counters".to_owned(),
@@ -156,7 +156,7 @@ impl Classifier {
         // The lowest first.
         let free = (0..MOST as u32).rev().collect();
         let (attached, uplinks, received) = Default::default();
-        Ok(Self { attached, uplinks, received, counters, object, free, bond, book })
+        Ok(Self { attached, uplinks, received, counters, object, free, bond, log })
     }
 
     /// Attaches it to an interface's ingress in the thread's network namespace, where it is not there yet, and says
@@ -195,7 +195,7 @@ impl Classifier {
             why: format!("a classifier takes {MOST} interfaces"),
         })?;
         // What becomes of its packets is known before the first is seen.
-        let held = (&self.bond, &self.book);
+        let held = (&self.bond, &self.log);
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
             .and_then(|()| self.tell(device, slot, tenant, way))
@@ -239,7 +239,7 @@ impl Classifier {
     /// When the kernel refuses.
     pub fn detach(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let Some(entry) = self.attached.remove(&device.index) else { return Ok(false) };
-        let done = entry.attached.detach(netlink, device, (&self.bond, &self.book));
+        let done = entry.attached.detach(netlink, device, (&self.bond, &self.log));
         self.forget(device.index);
         self.free.push(entry.slot);
         done.map(|()| true)
@@ -318,7 +318,7 @@ impl Drop for Classifier {
         let Ok(mut netlink) = Netlink::open() else { return };
         let entries = std::mem::take(&mut self.attached).into_values().map(|e| (e.device, e.attached));
         for (device, attached) in entries.chain(uplinks.into_values()) {
-            let _ = attached.detach(&mut netlink, &device, (&self.bond, &self.book));
+            let _ = attached.detach(&mut netlink, &device, (&self.bond, &self.log));
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::book::Book;
 use super::super::htb::{self, Placed};
+use super::super::undo_log::PlaneLog;
 use super::super::{Device, Netlink, Result, links};
 use super::attach::{Attached, remove_clsact};
 use super::filters::{self, Found, Whose};
@@ -25,7 +25,7 @@ pub(in super::super) struct Swept {
 pub(in super::super) fn sweep(
     netlink: &mut Netlink,
     shelf: Option<&Shelf>,
-    book: &Book,
+    log: &PlaneLog,
     classifier: Option<&Classifier>,
 ) -> Result<Swept> {
     let mut swept = Swept::default();
@@ -33,11 +33,11 @@ pub(in super::super) fn sweep(
         swept.gone += shelf.clear(&classifier.map(Classifier::pins).unwrap_or_default())?;
     }
     let mut hooked = htb::placed(netlink, Placed::Clsact)?;
-    hooked.extend(book.clsacts().into_iter().map(|device| device.index));
+    hooked.extend(log.clsacts());
     for index in hooked {
         // Gone meanwhile is as good.
         let Some(link) = links::by_index(netlink, index)? else {
-            book.no_clsact(index)?;
+            log.no_clsact(index)?;
             continue;
         };
         let device = link.device;
@@ -49,13 +49,13 @@ pub(in super::super) fn sweep(
             filters::remove(netlink, &device, found)?;
         }
         swept.gone += ours.len();
-        let made = book.made_clsact(index).is_some();
+        let made = log.made_clsact(index).is_some();
         if made && !rest.is_empty() && rest.iter().all(|found| found.whose == Whose::Another) && classifier.is_none() {
             // Theirs from now on.
-            book.no_clsact(index)?;
+            log.no_clsact(index)?;
             swept.shared.push(device);
         } else if made {
-            remove_clsact(netlink, &device, book, !ours.is_empty())?;
+            remove_clsact(netlink, &device, log, !ours.is_empty())?;
         } else if !ours.is_empty() && rest.is_empty() {
             swept.unknown.push(device);
         }

@@ -138,7 +138,7 @@ impl Classifier {
         let Some((device, attached)) = self.uplinks.remove(&(device.index, Point::Leaves)) else { return Ok(false) };
         // Not there is as good.
         let _ = map(&self.object, "uplinks").delete(&device.index.to_ne_bytes());
-        attached.detach(netlink, &device, (&self.bond, &self.book)).map(|()| true)
+        attached.detach(netlink, &device, (&self.bond, &self.log)).map(|()| true)
     }
 
     /// Says what becomes of what arrives at an uplink, and attaches the program there that does it; whether that
@@ -200,7 +200,7 @@ impl Classifier {
     /// When the kernel refuses.
     pub fn detach_receive(&mut self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         let attached = self.uplinks.remove(&(device.index, Point::Enters));
-        let done = attached.map(|(at, attached)| attached.detach(netlink, &at, (&self.bond, &self.book))).transpose();
+        let done = attached.map(|(at, attached)| attached.detach(netlink, &at, (&self.bond, &self.log))).transpose();
         // Without the program nobody asks. Not there is as good.
         let _ = map(&self.object, "receivers").delete(&device.index.to_ne_bytes());
         for address in self.received.remove(&device.index).into_iter().flat_map(|told| told.classes.into_keys()) {
@@ -220,7 +220,7 @@ impl Classifier {
     }
 
     fn hang(&mut self, netlink: &mut Netlink, device: &Device, way: Way, point: Point) -> Result<()> {
-        let attached = Attached::attach(&self.object, netlink, device, way, point, (&self.bond, &self.book))?;
+        let attached = Attached::attach(&self.object, netlink, device, way, point, (&self.bond, &self.log))?;
         self.uplinks.insert((device.index, point), (device.clone(), attached));
         Ok(())
     }

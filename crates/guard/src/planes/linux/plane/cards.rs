@@ -49,7 +49,7 @@ impl Linux {
             }
             self.cards.0.insert(pool.key.clone(), seen);
         }
-        for (card, function) in self.past.book.carded() {
+        for (card, function) in self.past.log.carded() {
             if !wanted.contains(&(card.index, function)) {
                 self.unlimited(&card, function)?;
                 changes += 1;
@@ -71,7 +71,7 @@ impl Linux {
         if now.rate.max_mbit == wanted.mbit {
             return Ok(Ok(false));
         }
-        self.past.book.limit_card(card, wanted.function, now.rate, wanted.mbit)?;
+        self.past.log.begin_limiting(card, wanted.function, now.rate, wanted.mbit)?;
         let rate = Rate { max_mbit: wanted.mbit, ..now.rate };
         Ok(match functions::limit(&mut self.netlink, card, wanted.function, rate) {
             Ok(()) => Ok(true),
@@ -84,19 +84,19 @@ impl Linux {
 
     /// Puts back what a function had, unless somebody else has set something since.
     fn unlimited(&mut self, card: &Device, function: u32) -> Result<(), Error> {
-        let Some((before, ours)) = self.past.book.carded_at(card.index, function) else { return Ok(()) };
+        let Some((_, before, ours)) = self.past.log.carded_at(card.index, function) else { return Ok(()) };
         let there = links::by_index(&mut self.netlink, card.index)?.is_some();
         let now = if there { functions::of(&mut self.netlink, card)?.get(&function).copied() } else { None };
         if now.is_some_and(|now| now.rate.max_mbit != before.max_mbit && ours.contains(&now.rate.max_mbit)) {
             functions::limit(&mut self.netlink, card, function, before)?;
         }
-        self.past.book.card_is_back(card.index, function)
+        self.past.log.card_is_back(card.index, function)
     }
 
     /// Puts back what all functions had; the first error is given when all was tried.
     pub(super) fn cards_undo(&mut self) -> Result<(), Error> {
         self.cards.0.clear();
-        let all = self.past.book.carded();
+        let all = self.past.log.carded();
         let tried: Vec<Result<(), Error>> =
             all.iter().map(|(card, function)| self.unlimited(card, *function)).collect();
         tried.into_iter().collect()
@@ -104,14 +104,13 @@ impl Linux {
 }
 
 impl Cards {
-    /// What a function has sent, or why its limit is not in force.
-    pub(super) fn carded(
+    /// What each function of a pool has sent, or why its limit is not in force.
+    pub(super) fn counted(
         &mut self,
         netlink: &mut Netlink,
         pool: &PoolKey,
-        function: u32,
-    ) -> Option<Result<Count, Arc<NotHeld>>> {
-        let seen = self.0.get_mut(pool)?;
+    ) -> BTreeMap<u32, Result<Count, Arc<NotHeld>>> {
+        let Some(seen) = self.0.get_mut(pool) else { return BTreeMap::new() };
         if seen.at.elapsed() > FRESH {
             seen.at = Instant::now();
             // What cannot be read now was read before.
@@ -122,6 +121,6 @@ impl Cards {
                 }
             }
         }
-        seen.functions.get(&function).cloned()
+        seen.functions.clone()
     }
 }

@@ -12,6 +12,7 @@ use super::super::htb::{self, Numbers};
 use super::super::{Device, Error, counters};
 use super::{Linux, Netlink};
 use crate::desired::{DEFAULT_NUMBER, HOST_NUMBER, PoolKey, Seated};
+use crate::planes::PlaneError;
 
 /// Of what no kernel without fq_codel does.
 const NO_FLOWS: &str = "this kernel has no fq_codel (CONFIG_NET_SCH_FQ_CODEL): where an interface's excess waits on this host, \
@@ -46,6 +47,21 @@ impl Linux {
             }
             _ => None,
         }
+    }
+
+    /// What waits at a member goes, and counts as dropped: HTB itself counts only what it had no room for.
+    pub(super) fn throw_away(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
+        let none = || PlaneError::NoMember { pool: pool.clone(), member };
+        let told = self.pools.get_mut(pool).ok_or_else(none)?;
+        let (number, leaf) = told.order.get(member).zip(told.hierarchy.leaves.get(member)).ok_or_else(none)?;
+        let counts = counted(&mut self.netlink, &told.at, &told.numbers)?;
+        let counts = counts.get(number).copied().unwrap_or_default();
+        htb::purge(&mut self.netlink, &told.at, *number, told.numbers.queue(*number, leaf.queue_bytes))?;
+        let tally = told.tallies.entry(*number).or_default();
+        tally.count(&counts);
+        tally.throw_away(counts.waiting_packets);
+        told.counted = None;
+        Ok(())
     }
 }
 

@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use vmio_model::policy::Direction;
-use vmio_node::ledger::EntryId;
 
 use super::super::Device;
 use super::super::tap::{self, Held, Undone};
 use crate::desired::Desired;
-use crate::keep::{Keep, Keeper};
 use crate::planes::{NotHeld, PlaneError};
+use crate::undo_log::{Entries, Entry, EntryId, UndoLog, UndoLogError};
 
 /// How often each tap is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -56,7 +55,7 @@ enum Asked {
 /// A hold on the thread. Dropped, it ends the thread and leaves in force what is.
 #[derive(Debug)]
 pub(super) struct Taps {
-    keeper: Keeper,
+    log: UndoLog,
     namespace: u64,
     /// `None` before anything was told.
     told: Option<All>,
@@ -68,9 +67,9 @@ pub(super) struct Taps {
 
 impl Taps {
     /// With what the ledger has of this network namespace; nothing is touched yet.
-    pub(super) fn new(keeper: Keeper, namespace: u64) -> Taps {
+    pub(super) fn new(log: UndoLog, namespace: u64) -> Taps {
         let (told, seen, ended) = Default::default();
-        Taps { keeper, namespace, told, seen, ended, thread: None }
+        Taps { log, namespace, told, seen, ended, thread: None }
     }
 
     /// What is to be held from now on, of all that is desired; the rest is put back. Does not wait for it.
@@ -116,13 +115,8 @@ impl Taps {
         if stays.is_empty() { Ok(()) } else { Err(PlaneError::Stays(stays)) }
     }
 
-    fn entries(&self) -> Result<Entries, PlaneError> {
-        let live = self.keeper.part(PART).live::<Entry>()?;
-        let mut entries = Entries::new();
-        for (id, Entry { held, .. }) in live.into_iter().filter(|(_, entry)| entry.namespace == self.namespace) {
-            entries.entry(held.index).or_default().push((id, held));
-        }
-        Ok(entries)
+    fn entries(&self) -> Result<Entries<Written>, UndoLogError> {
+        Entries::read(&self.log, self.namespace)
     }
 
     fn runs(&self) -> bool {
@@ -131,12 +125,12 @@ impl Taps {
 
     fn ask(&mut self, what: Asked) -> Result<(), PlaneError> {
         if !self.runs() {
-            let (keep, namespace, held) = (self.keeper.part(PART), self.namespace, self.entries()?);
+            let held = self.entries()?;
             let (ask, asked) = mpsc::channel();
             // Before the thread runs: one that finds nothing asked takes nothing for wanted, and puts back all that the ledger has.
             ask.send(what).map_err(|_| PlaneError::ThreadEnded)?;
             let (seen, ended) = (Arc::clone(&self.seen), Arc::clone(&self.ended));
-            let mut turn = Turn { keep, namespace, held, wanted: All::new(), seen, ended };
+            let mut turn = Turn { held, wanted: All::new(), seen, ended };
             let thread = thread::Builder::new().name("guard-taps".into()).spawn(move || turn.run(&asked));
             self.thread = Some((ask, thread.map_err(PlaneError::NoThread)?));
             return Ok(());
@@ -157,17 +151,24 @@ impl Drop for Taps {
     }
 }
 
-/// What the ledger calls it.
-const PART: &str = "taps";
-
-/// By index, in the order in which they were written down: a later one replaces those before.
-type Entries = BTreeMap<u32, Vec<(EntryId, Held)>>;
-
-/// As it is written down: with the inode of the network namespace that it is in.
+/// As it is written down, by the tap's index: with the inode of the network namespace that it is in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Entry {
+struct Written {
     namespace: u64,
     held: Held,
+}
+
+impl Entry for Written {
+    const PART: &'static str = "taps";
+    type Subject = u32;
+
+    fn subject(&self) -> u32 {
+        self.held.index
+    }
+
+    fn namespace(&self) -> u64 {
+        self.namespace
+    }
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
@@ -175,9 +176,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 struct Turn {
-    keep: Keep,
-    namespace: u64,
-    held: Entries,
+    held: Entries<Written>,
     wanted: All,
     seen: Arc<Mutex<Seen>>,
     ended: Arc<AtomicBool>,
@@ -217,16 +216,15 @@ impl Turn {
     }
 
     /// Puts back what is not wanted any more; what stays, and why.
-    fn release(&mut self) -> Vec<NotHeld> {
-        let gone: Vec<u32> = self.held.keys().filter(|index| !self.wanted.contains_key(index)).copied().collect();
-        gone.into_iter().filter_map(|index| self.put_back(index).err()).collect()
+    fn release(&self) -> Vec<NotHeld> {
+        let gone = self.held.subjects().into_iter().filter(|index| !self.wanted.contains_key(index));
+        gone.filter_map(|index| self.put_back(index).err()).collect()
     }
 
     /// Puts a tap back as it was, and strikes it out.
-    fn put_back(&mut self, index: u32) -> Result<(), NotHeld> {
-        let Some(entries) = self.held.get(&index).cloned() else { return Ok(()) };
+    fn put_back(&self, index: u32) -> Result<(), NotHeld> {
         // Where a change was cut off, one before the last may be in force.
-        for (id, held) in entries.iter().rev() {
+        for (id, Written { held, .. }) in self.held.all(index).iter().rev() {
             match tap::undo(held)? {
                 Undone::Restored | Undone::Gone | Undone::Others(_) => self.strike(*id, index)?,
                 Undone::Except(queues) => {
@@ -237,30 +235,24 @@ impl Turn {
         Ok(())
     }
 
-    fn strike(&mut self, id: EntryId, index: u32) -> Result<(), NotHeld> {
-        self.keep.strike(id)?;
-        if let Some(entries) = self.held.get_mut(&index) {
-            entries.retain(|(other, _)| *other != id);
-            if entries.is_empty() {
-                self.held.remove(&index);
-            }
-        }
-        Ok(())
+    fn strike(&self, id: EntryId, index: u32) -> Result<(), UndoLogError> {
+        self.held.strike_where(index, |other, _| other == id)
     }
 
     /// Has a tap held: what is in force there.
-    fn look(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
+    fn look(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
         let index = wanted.device.index;
-        let entries = self.held.get(&index).cloned().unwrap_or_default();
+        let entries = self.held.all(index);
         // The last one, but where a change was cut off.
         let mut in_force = None;
-        for (_, held) in entries.iter().rev() {
+        for (_, Written { held, .. }) in entries.iter().rev() {
             if tap::in_force(held)? {
                 in_force = Some(held);
                 break;
             }
         }
-        let Some(last) = in_force.or(entries.last().map(|(_, held)| held)) else { return self.begin(wanted) };
+        let last = in_force.or(entries.last().map(|(_, written)| &written.held));
+        let Some(last) = last else { return self.begin(wanted) };
         if in_force.is_none() {
             // Another process may have it by now, or another tap its index.
             if tap::find(&wanted.device, &[last.process.pid])? != Some(last.process) {
@@ -278,32 +270,31 @@ impl Turn {
         self.set(index, &next)
     }
 
-    fn begin(&mut self, wanted: &Wanted) -> Result<u32, NotHeld> {
+    fn begin(&self, wanted: &Wanted) -> Result<u32, NotHeld> {
         let process = tap::find(&wanted.device, &wanted.pids)?.ok_or(NotHeld::NoHolder)?;
         let held = tap::plan(&wanted.device, process, wanted.bytes)?;
         self.record(&held)?;
         self.set(wanted.device.index, &held)
     }
 
-    fn record(&mut self, held: &Held) -> Result<(), NotHeld> {
-        let entry = Entry { namespace: self.namespace, held: held.clone() };
-        let id = self.keep.record(&entry)?;
-        self.held.entry(held.index).or_default().push((id, held.clone()));
+    fn record(&self, held: &Held) -> Result<(), UndoLogError> {
+        if self.held.last(held.index).is_some_and(|last| last.held == *held) {
+            // It was tried before, and could not be set: a guest in whose way that is must not fill the ledger.
+            return Ok(());
+        }
+        self.held.record(Written { namespace: self.held.namespace(), held: held.clone() })?;
         Ok(())
     }
 
     /// Sets what is written down. Where that fails, what is written down before it stays, too.
-    fn set(&mut self, index: u32, held: &Held) -> Result<u32, NotHeld> {
+    fn set(&self, index: u32, held: &Held) -> Result<u32, NotHeld> {
         tap::hold(held)?;
         self.settle(index, held)
     }
 
     /// This one is in force: no other is needed any more.
-    fn settle(&mut self, index: u32, held: &Held) -> Result<u32, NotHeld> {
-        let others = self.held.get(&index).into_iter().flatten().filter(|(_, other)| other != held);
-        for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.strike(id, index)?;
-        }
+    fn settle(&self, index: u32, held: &Held) -> Result<u32, NotHeld> {
+        self.held.strike_where(index, |_, other| other.held != *held)?;
         Ok(held.bytes)
     }
 }

@@ -11,9 +11,6 @@ use super::{Linux, Told, address, numbers, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, HOST_NUMBER, Seated};
 use crate::planes::PlaneError;
 
-/// Packets that the IFB's own queue holds, which nothing waits in while the pool's are there.
-const QUEUE_PACKETS: u32 = 1000;
-
 impl Linux {
     pub(super) fn receive(
         &mut self,
@@ -25,7 +22,7 @@ impl Linux {
         let numbers = numbers(&pool.seats, false)?;
         let sent = self.netlink.changes();
         let what = format!("what guests receive from {uplink}");
-        let at = ifb::make(&mut self.netlink, &name(&uplink), &what, QUEUE_PACKETS)?;
+        let at = ifb::make(&mut self.netlink, &ifb::name("rx", &uplink), &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
         // What was reached is kept also when something fails: it is what there is to take off.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
@@ -44,7 +41,7 @@ impl Linux {
             counted: None,
         };
         self.pools.insert(pool.key.clone(), told);
-        let applied = put(&mut self.netlink, &self.past.book, &at, &hierarchy, &numbers, self.takeover)?;
+        let applied = put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, self.takeover)?;
         let told = Receive {
             host: htb::classid(HOST_NUMBER),
             other: htb::classid(DEFAULT_NUMBER),
@@ -61,7 +58,7 @@ impl Linux {
             classifier.detach_receive(&mut self.netlink, &told.uplink)?;
         }
         // With the IFB goes whatever hung there.
-        self.past.book.is_back(told.at.index)?;
+        self.past.log.is_back(told.at.index)?;
         match ifb::remove(&mut self.netlink, &told.at.name) {
             // Ours is gone, and another's has its name.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
@@ -79,11 +76,6 @@ impl Linux {
         };
         Ok(link.address.into_iter().chain(master.and_then(|m| m.address)).collect())
     }
-}
-
-/// The IFB of an uplink: whatever its index, within the 15 bytes that a name may have.
-fn name(uplink: &Device) -> String {
-    format!("vmiorx{:x}", uplink.index)
 }
 
 /// Classes by destination. What two claim is the host's own, or the first one's.
@@ -140,13 +132,5 @@ mod tests {
             ([2, 0, 0, 0, 1, 10], 16),
         ];
         assert_eq!(found, wanted.map(|(mac, number)| (mac, htb::classid(number))).into());
-    }
-
-    #[test]
-    fn a_name_fits_whatever_the_index() {
-        for index in [1, 12, u32::MAX] {
-            let name = name(&Device { index, name: "eth0".into() });
-            assert!(links::valid(&name).is_ok(), "{name}");
-        }
     }
 }

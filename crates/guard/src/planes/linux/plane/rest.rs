@@ -42,6 +42,8 @@ pub(super) struct Unsure {
     links: BTreeSet<u32>,
     /// Anything anywhere.
     all: bool,
+    /// Whether something near what is in force was changed, since it was begun to read it back.
+    near: bool,
     /// When all was asked for last, and how long it is believed.
     asked: Instant,
     believed: Duration,
@@ -49,7 +51,8 @@ pub(super) struct Unsure {
 
 impl Unsure {
     pub(super) fn new() -> Unsure {
-        Unsure { at: BTreeSet::new(), links: BTreeSet::new(), all: true, asked: Instant::now(), believed: BELIEVED }
+        let (at, links, asked) = (BTreeSet::new(), BTreeSet::new(), Instant::now());
+        Unsure { at, links, all: true, near: false, asked, believed: BELIEVED }
     }
 
     pub(super) fn of(&self, index: u32) -> bool {
@@ -71,6 +74,7 @@ impl Linux {
     /// Before anything is read back: what is told from here on may have happened later. And which interfaces there are.
     pub(super) fn listen(&mut self, desired: &Desired) -> Result<(), Error> {
         self.hear();
+        self.unsure.near = false;
         if self.events.is_none() && !desired.pools.is_empty() {
             // Without it all is read back each time.
             self.events = Events::of_others(&self.netlink).ok();
@@ -106,14 +110,14 @@ impl Linux {
         self.hear() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
     }
 
-    /// What the kernel has told meanwhile; whether it matters here.
+    /// What the kernel has told since it was begun to read back what is in force; whether it matters here.
     fn hear(&mut self) -> bool {
         let Some(events) = &mut self.events else {
             self.unsure.all = true;
             return !self.pools.is_empty();
         };
         let (pools, beside, classifier) = (&self.pools, &self.beside, self.classifier.as_ref());
-        let (unsure, mut ours) = (&mut self.unsure, false);
+        let (unsure, mut near) = (&mut self.unsure, false);
         let lost = events.any(|index| {
             unsure.links.insert(index);
             let guests = classifier.is_some_and(|classifier| classifier.is_at(index));
@@ -121,11 +125,12 @@ impl Linux {
                 unsure.at.insert(index);
             }
             let pool = |told: &Told| told.uplink.index == index || told.at.index == index;
-            ours |= guests || beside.contains(&index) || pools.values().any(pool);
+            near |= guests || beside.contains(&index) || pools.values().any(pool);
             false
         });
         unsure.all |= lost.unwrap_or(true);
-        unsure.all || ours
+        unsure.near |= near;
+        unsure.all || unsure.near
     }
 
     /// Whether counting would give what it gave last.

@@ -13,8 +13,6 @@ use super::{Linux, Told, flows, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, Seated};
 use crate::planes::{Behind, PlaneError};
 
-/// Packets that the IFB's own queue holds, which nothing waits in while the pool's are there.
-const QUEUE_PACKETS: u32 = 1000;
 /// What the leaf of what was in the IFB is called at the uplink.
 const GUESTS: &str = "guests";
 /// Of the uplink's rate they have at least this part as their own, as the loop lets the IFB always have.
@@ -53,9 +51,10 @@ impl Linux {
         let (behind, last_dropped) = counted.map_or_else(Default::default, |s| (s.behind, s.last_dropped));
         let had = counted.is_some();
         let sent = self.netlink.changes();
-        let ifb = ifb::make(&mut self.netlink, &name(uplink), &format!("what guests send to {uplink}"), QUEUE_PACKETS)?;
+        let (name, what) = (ifb::name("tx", uplink), format!("what guests send to {uplink}"));
+        let ifb = ifb::make(&mut self.netlink, &name, &what, ifb::QUEUE_PACKETS)?;
         let made = usize::from(self.netlink.changes() != sent);
-        let done = put(&mut self.netlink, &self.past.book, &ifb, hierarchy, numbers, self.takeover);
+        let done = put(&mut self.netlink, &self.past.log, &ifb, hierarchy, numbers, self.takeover);
         match done {
             Ok(applied) => Ok((Some(Stage { ifb, at_uplink, behind, last_dropped }), made + applied.steps.len())),
             Err(error) => {
@@ -70,7 +69,7 @@ impl Linux {
 
     /// Removes the IFB of an uplink, with what waits in it; gone already is as good.
     pub(super) fn stage_no_more(&mut self, uplink: &Device) -> Result<(), Error> {
-        match ifb::remove(&mut self.netlink, &name(uplink)) {
+        match ifb::remove(&mut self.netlink, &ifb::name("tx", uplink)) {
             // Ours is gone, and another's has its name.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
             Err(e) => Err(e),
@@ -96,7 +95,7 @@ impl Linux {
             return Ok(());
         }
         let uplink = told.uplink.clone();
-        put(&mut self.netlink, &self.past.book, &uplink, &hierarchy, &numbers(flows)?, takeover)?;
+        put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers(flows)?, takeover)?;
         if let Some(stage) = &mut self.told(key)?.stage {
             stage.at_uplink = hierarchy;
         }
@@ -127,11 +126,6 @@ pub(super) fn numbers(flows: bool) -> Result<htb::Numbers, Error> {
     let three = [(vmio_model::policy::HOST, HOST_NUMBER), (GUESTS, GUESTS_NUMBER), (htb::DEFAULT, DEFAULT_NUMBER)];
     let numbers = htb::Numbers::given(three.map(|(name, number)| (name.to_owned(), number)).into())?;
     Ok(numbers.with_flows_apart(flows::apart_behind(flows)))
-}
-
-/// The IFB of an uplink: whatever its index, within the 15 bytes that a name may have.
-fn name(uplink: &Device) -> String {
-    format!("vmiotx{:x}", uplink.index)
 }
 
 /// What an uplink has whose guests' queues stand elsewhere: `host`, all guests as one, `default`. Guests' own rate is the
@@ -169,7 +163,6 @@ mod tests {
     use super::*;
     use crate::desired::{Numbers, Strictness, desired};
     use crate::found::Found;
-    use crate::planes::linux::links;
     use vmio_model::policy::assign::Interface;
     use vmio_model::policy::compile::Abilities;
     use vmio_model::policy::program::Program;
@@ -216,13 +209,5 @@ class = \"rest\"
         // Who has no minimum keeps a little all the same.
         assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps.bits(), 2_000_000);
         assert!(htb::Tree::wanted(&told, &numbers(true).unwrap()).is_ok());
-    }
-
-    #[test]
-    fn a_name_fits_whatever_the_index() {
-        for index in [1, 12, u32::MAX] {
-            let name = name(&Device { index, name: "eth0".into() });
-            assert!(links::valid(&name).is_ok(), "{name}");
-        }
     }
 }

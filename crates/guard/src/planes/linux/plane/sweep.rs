@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::book::Book;
 use super::super::classifier::{self, Bond, Classifier, Shelf};
 use super::super::htb::{self, Placed, Tree, Undone};
+use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Netlink, ifb, links};
 use super::Linux;
 use vmio_model::policy::program::Hierarchy;
@@ -13,7 +13,7 @@ use vmio_model::policy::program::Hierarchy;
 /// What the plane knows of earlier owners, and how its own programs are held.
 #[derive(Debug)]
 pub(super) struct Past {
-    pub(super) book: Book,
+    pub(super) log: PlaneLog,
     /// Where links are pinned; `None` where they are not.
     shelf: Option<Shelf>,
     /// Whether what is put in force is to outlive the process.
@@ -30,9 +30,9 @@ pub(super) struct Past {
 
 impl Past {
     /// Nothing is touched. In a ledger that goes with its process nothing is pinned.
-    pub(super) fn look(book: Book, outlives: bool) -> Past {
+    pub(super) fn look(log: PlaneLog, outlives: bool) -> Past {
         let mut held_by = None;
-        let shelf = match Shelf::find(book.namespace()) {
+        let shelf = match Shelf::find(log.namespace()) {
             Ok(shelf) => Some(shelf),
             Err(why) => {
                 if outlives {
@@ -44,7 +44,7 @@ impl Past {
                 None
             }
         };
-        Past { book, shelf, outlives, lost: None, settled: false, held_by, notes: Vec::new() }
+        Past { log, shelf, outlives, lost: None, settled: false, held_by, notes: Vec::new() }
     }
 
     /// How programs are to be held that are attached now.
@@ -60,7 +60,7 @@ impl Past {
     pub(super) fn loaded<'c>(&self, classifier: &'c mut Option<Classifier>) -> Result<&'c mut Classifier, Error> {
         match classifier {
             Some(classifier) => Ok(classifier),
-            none => Ok(none.insert(Classifier::bound(self.bond()?, self.book.clone())?)),
+            none => Ok(none.insert(Classifier::bound(self.bond()?, self.log.clone())?)),
         }
     }
 }
@@ -68,7 +68,7 @@ impl Past {
 impl Linux {
     /// Whether something of an earlier owner is in force.
     pub(super) fn finds(&mut self) -> Result<bool, Error> {
-        if self.past.book.has_begun() || !htb::placed(&mut self.netlink, Placed::Ours)?.is_empty() {
+        if self.past.log.has_begun() || !htb::placed(&mut self.netlink, Placed::Ours)?.is_empty() {
             return Ok(true);
         }
         if self.past.shelf.as_ref().map(Shelf::is_used).transpose()? == Some(true) {
@@ -80,7 +80,7 @@ impl Linux {
     /// Before the first change: that there are changes is written down.
     pub(super) fn begin_past(&mut self, changes: bool) -> Result<(), Error> {
         if self.past.lost.is_none() {
-            let lost = !self.past.book.has_begun() && self.finds()?;
+            let lost = !self.past.log.has_begun() && self.finds()?;
             self.past.lost = Some(lost);
             if lost {
                 self.past.notes.push(
@@ -89,7 +89,7 @@ impl Linux {
                         .to_owned(),
                 );
             }
-            if let (Some(pins), None) = (self.past.book.pins(), &self.past.shelf) {
+            if let (Some(pins), None) = (self.past.log.pins(), &self.past.shelf) {
                 self.past.notes.push(format!(
                     "links were pinned below {pins}, where no bpffs is to be found: where it was unmounted they are off, \
                      else they stay until vmio sees it again"
@@ -98,7 +98,7 @@ impl Linux {
         }
         if changes {
             let pins = self.past.shelf.as_ref().filter(|_| self.past.outlives).map(Shelf::path);
-            self.past.book.begin(pins)?;
+            self.past.log.begin(pins)?;
         }
         Ok(())
     }
@@ -117,8 +117,8 @@ impl Linux {
     pub(super) fn sweep(&mut self) -> Result<usize, Error> {
         let mut failed = None;
         let mut gone = 0;
-        let book = self.past.book.clone();
-        match classifier::sweep(&mut self.netlink, self.past.shelf.as_ref(), &book, self.classifier.as_ref()) {
+        let log = self.past.log.clone();
+        match classifier::sweep(&mut self.netlink, self.past.shelf.as_ref(), &log, self.classifier.as_ref()) {
             Ok(swept) => {
                 gone += swept.gone;
                 self.past.notes.extend(swept.unknown.iter().map(|device| {
@@ -138,7 +138,7 @@ impl Linux {
             Ok(all) => all.into_iter().collect(),
             Err(e) => return Err(failed.unwrap_or(e)),
         };
-        at.extend(book.replaced_at().iter().map(|device| device.index));
+        at.extend(log.replaced_at());
         at.retain(|index| !kept.contains(index));
         at.sort_unstable();
         at.dedup();
@@ -165,22 +165,22 @@ impl Linux {
     /// Takes our queues off an interface, whatever it is called now, and puts back what had to go for them. One that is gone
     /// has taken them with it.
     pub(super) fn take_off(&mut self, index: u32) -> Result<bool, Error> {
-        let book = &self.past.book;
+        let log = &self.past.log;
         let Some(link) = links::by_index(&mut self.netlink, index)? else {
-            book.is_back(index)?;
+            log.is_back(index)?;
             return Ok(false);
         };
         let device = link.device;
         // Renamed, it has ours; another under its index has not, and gets nothing that was never there.
         let ours = matches!(htb::read(&mut self.netlink, &device)?, htb::Root::Ours(_));
-        let foreign = book.replaced(index).filter(|(was, _)| ours || *was == device).map(|(_, foreign)| foreign);
+        let foreign = log.replaced(index).filter(|(was, _)| ours || *was == device).map(|(_, foreign)| foreign);
         match htb::undo(&mut self.netlink, &device, foreign.as_ref())? {
             Undone::Left(other) if foreign.as_ref().is_some_and(|foreign| foreign.shown() != other) => {
                 self.past.notes.push(format!("{device}: {other} is there by now, and was left alone"));
             }
             _ => {}
         }
-        book.is_back(index)?;
+        log.is_back(index)?;
         Ok(ours)
     }
 
@@ -200,17 +200,17 @@ impl Linux {
 /// never gone.
 pub(super) fn put(
     netlink: &mut Netlink,
-    book: &Book,
+    log: &PlaneLog,
     at: &Device,
     hierarchy: &Hierarchy,
     numbers: &htb::Numbers,
     takeover: bool,
 ) -> Result<htb::Applied, Error> {
     let tree = Tree::wanted(hierarchy, numbers)?;
-    let done = htb::put_over(netlink, at, &tree, takeover, |foreign| book.replace(at, foreign));
-    if done.is_err() && book.replaced(at.index).is_some() && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(_)))
+    let done = htb::put_over(netlink, at, &tree, takeover, |foreign| log.begin_replacing(at, foreign));
+    if done.is_err() && log.replaced(at.index).is_some() && matches!(htb::read(netlink, at), Ok(htb::Root::Foreign(_)))
     {
-        book.is_back(at.index)?;
+        log.is_back(at.index)?;
     }
     done
 }

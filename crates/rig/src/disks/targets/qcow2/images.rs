@@ -309,7 +309,7 @@ impl Prepared for Images {
         let want_full = match self.kind.life {
             Life::Old if self.disks[at].1.full => return Ok(None),
             Life::Old => true,
-            Life::New => state == State::Filled,
+            Life::New => state != State::Fresh,
             Life::Overlay => false,
         };
         let (_, disk) = &mut self.disks[at];

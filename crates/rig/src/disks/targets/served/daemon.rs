@@ -2,6 +2,7 @@
 //! it serves, read back through its monitor, ended.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::super::{Error, Result};
 use crate::disks::Storage;
 use crate::disks::drivers;
 use crate::limits::OOM_SCORE_ADJ;
+use crate::nets::NetEnd;
 use crate::qemu::waiting;
 
 /// The program.
@@ -24,6 +26,8 @@ pub const DAEMON: &str = "qemu-storage-daemon";
 pub const SOCKET_PATH: usize = 107;
 /// Name of the NBD export.
 const EXPORT: &str = "disk";
+/// The port of NBD (IANA). Further daemons of a host have the next ones.
+const PORT: u16 = 10809;
 /// How long a killed one may take to end.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -48,9 +52,15 @@ fn monitor(dir: &Path, number: usize) -> PathBuf {
 }
 
 impl Daemon {
-    /// Starts one that serves `file` as asked, and waits until it does. `number` names its
-    /// sockets in `dir`.
-    pub fn start(node: &dyn Node, file: &Path, asked: &Attachment, dir: &Path, number: usize) -> Result<Self> {
+    /// Starts one that serves `file` as asked, and waits until it does. `number` names its sockets in `dir`. Where an
+    /// end of a path is given it runs there, and serves over TCP.
+    pub fn start(
+        node: &dyn Node,
+        file: &Path,
+        asked: &Attachment,
+        (dir, number): (&Path, usize),
+        end: Option<&NetEnd>,
+    ) -> Result<Self> {
         let fail = |reason: String| Error::Server { path: held::shown(file), reason };
         let program = find_program(node.reader(), DAEMON).ok_or_else(|| fail(format!("no program {DAEMON}")))?;
         let (monitor, socket) = (monitor(dir, number), dir.join(format!("{number}.sock")));
@@ -58,9 +68,14 @@ impl Daemon {
             // One that was killed leaves its sockets behind.
             let _ = std::fs::remove_file(left);
         }
-        let storage = way(asked, socket);
+        let port = PORT.saturating_add(u16::try_from(number).unwrap_or(u16::MAX));
+        let storage = match end {
+            Some(end) => Storage::NbdTcp { server: SocketAddr::new(end.address, port), export: EXPORT.into() },
+            None => way(asked, socket),
+        };
         let command = Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::new(program.display().to_string()) }
-            .args(arguments(file, asked, &storage, &monitor));
+            .args(arguments(file, asked, &storage, &monitor))
+            .behind(end.map_or(&[][..], |end| end.enter.as_slice()));
         let mut process = node.spawn(&command)?;
         let up = serving(&mut *process, &monitor, &fail);
         let effective = up.and_then(|mut qmp| read_back(&mut qmp, node.reader(), process.pid(), file, asked, &storage));
@@ -139,17 +154,20 @@ fn arguments(file: &Path, asked: &Attachment, storage: &Storage, monitor: &Path)
         args.extend(["--object".into(), "iothread,id=io".into()]);
         export["iothread"] = json!("io");
     }
+    let mut nbd = |name: &str, address: Value| {
+        export["type"] = json!("nbd");
+        export["name"] = json!(name);
+        args.extend(["--nbd-server".into(), json!({"addr": address, "max-connections": 0}).to_string()]);
+    };
     match storage {
         Storage::VhostUserBlk { socket } => {
             export["type"] = json!("vhost-user-blk");
             export["addr"] = json!({"type": "unix", "path": socket});
             export["num-queues"] = json!(asked.options.queues.unwrap_or(1));
         }
-        Storage::Nbd { socket, export: name } => {
-            export["type"] = json!("nbd");
-            export["name"] = json!(name);
-            let server = json!({"addr": {"type": "unix", "path": socket}, "max-connections": 0});
-            args.extend(["--nbd-server".into(), server.to_string()]);
+        Storage::Nbd { socket, export: name } => nbd(name, json!({"type": "unix", "path": socket})),
+        Storage::NbdTcp { server, export: name } => {
+            nbd(name, json!({"type": "inet", "host": server.ip(), "port": server.port().to_string()}));
         }
         other => unreachable!("the daemon does not serve {other:?}"),
     }
@@ -245,6 +263,11 @@ mod tests {
         }
         assert!(!line.contains("iothread") && !line.contains("discard"), "{line}");
 
+        let server = "198.18.255.2:10810".parse().unwrap();
+        let line = made(&asked, &Storage::NbdTcp { server, export: EXPORT.into() });
+        let part = r#"--nbd-server {"addr":{"host":"198.18.255.2","port":"10810","type":"inet"}"#;
+        assert!(line.contains(part) && line.contains(r#""type":"nbd""#), "no {part} in {line}");
+
         let mut asked = Attachment::new("ahci", Cache::Writethrough, Aio::Threads).iothread(true);
         asked.options.discard = true;
         let line = made(&asked, &Storage::Nbd { socket, export: EXPORT.into() });
@@ -266,12 +289,12 @@ mod tests {
         for driver in drivers::ALL {
             for cache in [Cache::None, Cache::Writeback, Cache::Writethrough, Cache::Directsync, Cache::Unsafe] {
                 for iothread in [false, true] {
-                    let asked = Attachment::new(driver.name(), cache, Aio::Threads).iothread(iothread);
+                    let asked = Attachment::new(driver.name, cache, Aio::Threads).iothread(iothread);
                     if driver.fits(&asked).is_ok() {
                         let storage = way(&asked, "/t/0.sock".into());
                         assert_eq!(driver.fits_storage(&asked, &storage), Ok(()), "{}", asked.label());
                         let vhost_user = matches!(storage, Storage::VhostUserBlk { .. });
-                        let plain = driver.name() == "virtio-blk" && cache.write_cache() && !iothread;
+                        let plain = driver.name == "virtio-blk" && cache.write_cache() && !iothread;
                         assert_eq!(vhost_user, plain, "{}", asked.label());
                     }
                 }

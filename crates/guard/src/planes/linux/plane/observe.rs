@@ -1,0 +1,92 @@
+//! What is read of a pool: what its members have counted, where their excess waits, and what arrives for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vmio_model::policy::Direction;
+
+use super::super::classifier::Tenant;
+use super::super::{Device, links};
+use super::rest::Counted;
+use super::{Linux, flows, framed, stage};
+use crate::desired::{PoolKey, Seated};
+use crate::planes::{Count, MemberQueue, NotHeld, Observation, PlaneError};
+
+impl Linux {
+    /// What the members of a pool have counted, which is read where something has passed since.
+    pub(super) fn counted(&mut self, pool: &PoolKey) -> Result<Observation, PlaneError> {
+        let still = self.is_still(pool);
+        if !still {
+            self.count(pool)?;
+        }
+        let told = self.told(pool)?;
+        let counts = told.counted.as_ref().map(|counted| counted.counts.clone()).unwrap_or_default();
+        let behind = told.stage.as_ref().map(|stage| stage.behind);
+        Ok(Observation { still, counts, behind, ..Observation::default() })
+    }
+
+    fn count(&mut self, pool: &PoolKey) -> Result<(), PlaneError> {
+        let began = self.hush(pool)?;
+        let arrived = self.came_in(pool);
+        let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
+        let told = self.pools.get_mut(pool).ok_or_else(none)?;
+        let mut all = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
+        let at_uplink = match &told.stage {
+            Some(_) => Some(flows::counted(&mut self.netlink, &told.uplink, &stage::numbers(flows)?)?),
+            None => None,
+        };
+        if let Some(at_uplink) = at_uplink {
+            told.count_behind(&mut all, &at_uplink);
+        }
+        let framing = told.compiled.framing;
+        // A number that is given again counts anew.
+        told.tallies.retain(|number, _| told.order.contains(number));
+        let tallies = &mut told.tallies;
+        let count = |number: &u16| {
+            let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
+            Count {
+                // The class counts frames without their framing.
+                passed_bytes: framed(framing, counts.packets, counts.bytes),
+                dropped_packets: tally.count(&counts),
+                waiting_bytes: u64::from(counts.waiting_bytes),
+                arrived_bytes: arrived.get(number).copied(),
+            }
+        };
+        let counts = told.order.iter().map(count).collect();
+        told.counted = Some(Counted::now(counts, began));
+        Ok(())
+    }
+
+    /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
+    fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
+        let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
+            return BTreeMap::new();
+        };
+        let count =
+            |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
+        told.tenants.iter().filter_map(count).collect()
+    }
+
+    /// Bytes that have arrived at the uplink of a pool of what guests receive.
+    pub(super) fn arrived(&mut self, pool: &PoolKey) -> Result<Option<u64>, PlaneError> {
+        if pool.direction != Direction::GuestRx {
+            return Ok(None);
+        }
+        let told = self.told(pool)?;
+        let (index, framing) = (told.uplink.index, told.compiled.framing);
+        let counted = links::received(&mut self.netlink, index)?;
+        Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
+    }
+
+    /// Where the excess of each member waits, in their order.
+    pub(super) fn queues(&self, pool: &PoolKey) -> Vec<MemberQueue> {
+        let seats = self.pools.get(pool).into_iter().flat_map(|told| &told.seats);
+        seats.map(|seat| MemberQueue { held: self.held(seat), crowds: self.crowded(pool, seat) }).collect()
+    }
+
+    /// Of one whose tap is to be held.
+    fn held(&self, seat: &Seated) -> Option<Result<u32, Arc<NotHeld>>> {
+        let (interface, holding) = (seat.interface.as_ref()?, seat.holding.as_ref()?);
+        holding.send_buffer_bytes.map(|_| self.taps.seen(interface.index))
+    }
+}

@@ -1,0 +1,211 @@
+//! What must be known to undo a change is written down before it is made: in the guard's undo log, whose file is its ledger
+//! ([`vmio_node::undo_log`]) and outlives the daemon. Here is what all parts of the guard do with it: each has [`Entries`] of
+//! its own kind, by what they speak of, which are read once when it starts, and written down and struck out by this alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+pub use vmio_node::undo_log::{EntryId, UndoLog, UndoLogError};
+
+/// The namespace of entries that speak of the whole host.
+pub const HOST: u64 = 0;
+
+/// What a part of the guard writes down of a change: enough to undo it.
+pub trait Entry: Debug + Clone + Serialize + DeserializeOwned {
+    /// The part of the log that has it.
+    const PART: &'static str;
+    /// What it speaks of: an interface, a limit of a group.
+    type Subject: Debug + Copy + Ord;
+
+    /// Of the entries of one subject the last one says what is in force, or was about to be; there are others before it
+    /// where a change was cut off.
+    fn subject(&self) -> Self::Subject;
+
+    /// Inode of the network namespace that it speaks of; [`HOST`] of what is in none.
+    fn namespace(&self) -> u64;
+}
+
+type Live<E> = BTreeMap<<E as Entry>::Subject, Vec<(EntryId, E)>>;
+
+/// The entries of one kind that are in force in one namespace. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Entries<E: Entry> {
+    log: UndoLog,
+    namespace: u64,
+    live: Arc<Mutex<Live<E>>>,
+}
+
+impl<E: Entry> Entries<E> {
+    /// Those that the log has. Those of other namespaces are left alone.
+    ///
+    /// # Errors
+    /// When one is of another form.
+    pub fn read(log: &UndoLog, namespace: u64) -> Result<Entries<E>, UndoLogError> {
+        let mut live: Live<E> = BTreeMap::new();
+        for (id, entry) in log.live::<E>(E::PART)? {
+            if entry.namespace() == namespace {
+                live.entry(entry.subject()).or_default().push((id, entry));
+            }
+        }
+        Ok(Entries { log: log.clone(), namespace, live: Arc::new(Mutex::new(live)) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Live<E>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The namespace that they speak of.
+    pub fn namespace(&self) -> u64 {
+        self.namespace
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// What they speak of.
+    pub fn subjects(&self) -> Vec<E::Subject> {
+        self.lock().keys().copied().collect()
+    }
+
+    /// All of a subject, in the order in which they were written down.
+    pub fn all(&self, subject: E::Subject) -> Vec<(EntryId, E)> {
+        self.lock().get(&subject).cloned().unwrap_or_default()
+    }
+
+    /// The last one of a subject.
+    pub fn last(&self, subject: E::Subject) -> Option<E> {
+        Some(self.lock().get(&subject)?.last()?.1.clone())
+    }
+
+    /// Has the last one of a subject say something else, for this process alone.
+    pub fn amend(&self, subject: E::Subject, change: impl FnOnce(&mut E)) {
+        if let Some((_, last)) = self.lock().get_mut(&subject).and_then(|all| all.last_mut()) {
+            change(last);
+        }
+    }
+
+    /// Writes down what is about to be done, beside what was before.
+    ///
+    /// # Errors
+    /// When it cannot be written; then it must not be done.
+    pub fn record(&self, entry: E) -> Result<EntryId, UndoLogError> {
+        let mut live = self.lock();
+        let id = self.log.record(E::PART, &entry)?;
+        live.entry(entry.subject()).or_default().push((id, entry));
+        Ok(id)
+    }
+
+    /// As [`Entries::record`], in the place of those of the same subject: what is written down says all that they said.
+    ///
+    /// # Errors
+    /// When it cannot be written, and must not be done then; also when one before cannot be struck out.
+    pub fn replace(&self, entry: E) -> Result<(), UndoLogError> {
+        let subject = entry.subject();
+        let id = self.record(entry)?;
+        self.strike_where(subject, |other, _| other != id)
+    }
+
+    /// Strikes out all of a subject: it is undone, gone, or others' by now.
+    ///
+    /// # Errors
+    /// When one cannot be struck out; it stays, and undoing it twice must do no harm.
+    pub fn strike(&self, subject: E::Subject) -> Result<(), UndoLogError> {
+        self.strike_where(subject, |_, _| true)
+    }
+
+    /// Strikes out those of a subject that are so.
+    ///
+    /// # Errors
+    /// As [`Entries::strike`].
+    pub fn strike_where(&self, subject: E::Subject, is_so: impl Fn(EntryId, &E) -> bool) -> Result<(), UndoLogError> {
+        let mut live = self.lock();
+        let Some(all) = live.get_mut(&subject) else { return Ok(()) };
+        let mut done = Ok(());
+        all.retain(|(id, entry)| {
+            if !is_so(*id, entry) {
+                return true;
+            }
+            let struck = self.log.strike(*id);
+            let stays = struck.is_err();
+            if done.is_ok() {
+                done = struck;
+            }
+            stays
+        });
+        if all.is_empty() {
+            live.remove(&subject);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+    struct Limit {
+        namespace: u64,
+        index: u32,
+        bytes: u32,
+    }
+
+    impl Entry for Limit {
+        const PART: &'static str = "limits";
+        type Subject = u32;
+
+        fn subject(&self) -> u32 {
+            self.index
+        }
+        fn namespace(&self) -> u64 {
+            self.namespace
+        }
+    }
+
+    fn limit(namespace: u64, index: u32, bytes: u32) -> Limit {
+        Limit { namespace, index, bytes }
+    }
+
+    fn read(log: &UndoLog, namespace: u64) -> Entries<Limit> {
+        Entries::read(log, namespace).unwrap()
+    }
+
+    #[test]
+    fn the_last_of_a_subject_counts_and_those_before_it_stay_until_they_are_replaced() {
+        let log = UndoLog::memory();
+        let entries = read(&log, 1);
+        let first = entries.record(limit(1, 7, 10)).unwrap();
+        let second = entries.clone().record(limit(1, 7, 20)).unwrap();
+        let again = read(&log, 1);
+        for entries in [&entries, &again] {
+            assert_eq!(entries.all(7), [(first, limit(1, 7, 10)), (second, limit(1, 7, 20))]);
+            assert_eq!((entries.last(7), entries.subjects()), (Some(limit(1, 7, 20)), vec![7]));
+        }
+        again.replace(limit(1, 7, 30)).unwrap();
+        again.amend(7, |last| last.bytes = 31);
+        assert_eq!(again.last(7), Some(limit(1, 7, 31)));
+        assert_eq!(read(&log, 1).all(7).into_iter().map(|(_, entry)| entry).collect::<Vec<_>>(), [limit(1, 7, 30)]);
+        again.strike(7).unwrap();
+        again.strike(7).unwrap();
+        assert!(again.is_empty() && log.is_empty());
+    }
+
+    #[test]
+    fn another_namespaces_entries_are_left_alone() {
+        let log = UndoLog::memory();
+        let (here, there) = (read(&log, 1), read(&log, 2));
+        here.record(limit(1, 7, 10)).unwrap();
+        there.record(limit(2, 7, 20)).unwrap();
+        read(&log, 1).strike(7).unwrap();
+        assert_eq!((read(&log, 1).is_empty(), read(&log, 2).last(7)), (true, Some(limit(2, 7, 20))));
+        assert_eq!(read(&log, 2).namespace(), 2);
+    }
+}

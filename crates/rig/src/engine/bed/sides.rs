@@ -1,0 +1,135 @@
+//! The guests that the cells of a run need, and what their hypervisors are held to.
+
+use std::collections::BTreeMap;
+
+use vmio_model::cell::{Attachment, Cell, Side};
+use vmio_model::study::{MIB, Study};
+use vmio_node::Node;
+
+use super::Bed;
+use crate::engine::environment;
+use crate::guests::{self, GuestKind};
+use crate::limits::{self, Limits, Share};
+
+/// A way to see a target: by a device, or as it is.
+pub type Way = (String, Option<Attachment>);
+
+/// The guests that cells need, each with the disks that it has in any of them: a round boots one of each. One that
+/// another one sends to is among them.
+pub fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<Way>> {
+    let mut all: BTreeMap<Side, Vec<Way>> = BTreeMap::new();
+    for actor in cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.is_native()) {
+        let ways = all.entry(actor.side.clone()).or_default();
+        if let Some(target) = actor.target() {
+            let way = (target.to_owned(), actor.attachment().cloned());
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
+    }
+    all
+}
+
+/// Cores and memory that the hypervisors of a study's guests have: all that vmio may use here, as a guest of the user's
+/// would have it; under `--gentle` one core, and little memory beside that of the guests that run at the same time.
+pub fn hypervisor_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, u64) {
+    let memory = |side: &Side| {
+        let own_mib = guests::find(&side.kind).map_or(0, GuestKind::own_mib);
+        u64::from(study.guest.of(side).memory_mib) + u64::from(own_mib)
+    };
+    match gentle {
+        true => (1, sides(&study.cells()).keys().filter(|side| !side.shares_kernel()).map(memory).sum::<u64>() * MIB),
+        false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),
+    }
+}
+
+impl Bed<'_> {
+    /// Spares the other guests from now on: each workload is held to this share of what a short
+    /// native probe of it reaches, hypervisors to one core.
+    pub fn be_gentle(&mut self, share: f64) -> anyhow::Result<()> {
+        self.hold_hypervisors(hypervisor_share(self.study, true, &*self.local));
+        self.record.environment.cap_ratio = Some(share);
+        self.record.keep()
+    }
+
+    /// Puts hypervisors into a control group of their own. Unless the run is gentle it has all of the host:
+    /// a guest of the user's would have it too.
+    pub fn hold_hypervisors(&mut self, (cores, memory_bytes): (u32, u64)) {
+        let Some(Side { kind, .. }) = self.sides.keys().find(|side| !side.shares_kernel()) else { return };
+        if let Some(old) = self.hypervisors.take() {
+            let _ = old.remove(&self.journal);
+        }
+        let name = format!("vmio-{}-{kind}", self.journal.cookie());
+        match Limits::create(&*self.local, &self.journal, &name, &Share::of(cores, memory_bytes)) {
+            Ok(limits) => {
+                self.record.environment.qemu_limits = Some(limits.describe().to_owned());
+                self.hypervisors = Some(limits);
+            }
+            Err(why) => {
+                self.record.environment.qemu_limits = Some(format!("not held: {why}"));
+                let hypervisor = guests::find(kind).map_or(kind.as_str(), |kind| kind.hypervisor());
+                (self.progress)(&format!("{hypervisor} has no control group of its own: {why}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_model::cell::{Actor, Aio, Cache, Nic, Shape, Subject};
+    use vmio_model::study::{Names, Sort, WorkloadName};
+    use vmio_node::fake::Fake;
+
+    use super::*;
+
+    #[test]
+    fn a_guest_is_booted_once_a_round_whatever_its_cells() {
+        let on = |kind: &str, target: &str, workload: &str| {
+            Cell::on(kind, target, Some(Attachment::new("virtio-blk", Cache::None, Aio::Native)), workload)
+        };
+        let large = Side { shape: Shape { vcpus: Some(2), ..Shape::default() }, ..Side::of("qemu") };
+        let second = Side { nth: 1, ..Side::of("qemu") };
+        let mut two = on("qemu", "sparse", "seq-read");
+        two.beside.push(Actor { side: second.clone(), ..on("qemu", "device", "seq-read").lead });
+        let sends = |peer: &str| {
+            let nic = Nic::new("virtio-net");
+            let path = Subject::Path { network: "shared".into(), peer: peer.into(), nic: Some(nic) };
+            let cell = Cell::of(Side { nth: 1, ..Side::of("qemu") }, path, "iperf3-tcp");
+            sides(&[cell]).keys().map(Side::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (sends("host"), sends("neighbour")),
+            (vec!["qemu#2".into()], vec!["qemu#2".into(), "qemu#3".into()])
+        );
+        let cells = [
+            on("qemu", "sparse", "seq-read"),
+            on("qemu", "sparse", "seq-write"),
+            on("other", "sparse", "seq-read"),
+            on("qemu", "device", "seq-read"),
+            on("native", "device", "seq-read").natively(),
+            Cell::of(large.clone(), Subject::Machine, "openssl"),
+            two,
+        ];
+        let sides = sides(&cells);
+        let booted: Vec<(String, usize)> = sides.iter().map(|(side, ways)| (side.to_string(), ways.len())).collect();
+        let wanted = [("other", 1), ("qemu", 2), ("qemu#2", 1), ("qemu:vcpus=2", 0)];
+        assert_eq!(booted, wanted.map(|(side, ways)| (side.to_owned(), ways)));
+    }
+
+    #[test]
+    fn under_gentle_qemu_has_memory_for_all_guests_of_a_round() {
+        let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
+                    repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, \
+                    max_minutes = 1.0 }\n[[matrix]]\nsides = ['qemu']\nshapes = [{}, { memory_mib = 1024 }]\n\
+                    machine = true\nworkloads = ['a']\n\
+                    [[cell]]\nactors = [{ side = 'qemu', machine = true, workload = 'a' }, \
+                    { side = 'qemu', nth = 2, machine = true, workload = 'a' }]\n";
+        let workload = WorkloadName { name: "a".into(), works_on: Sort::Machine };
+        let guests = ["native", "qemu"].map(str::to_owned).into();
+        let study = Study::parse("x.toml", text, &Names { guests, workloads: vec![workload], ..Names::default() });
+        let (study, node) = (study.unwrap(), Fake::new("fake").file("/proc/meminfo", "MemTotal: 8388608 kB\n"));
+        assert_eq!(hypervisor_share(&study, true, &node), (1, (256 + 1024 + 256 + 3 * 512) * MIB));
+        assert_eq!(hypervisor_share(&study, false, &node), (1, 8 << 30));
+    }
+}

@@ -1,0 +1,199 @@
+//! Guests: starting those that a round needs, reading back how their disks are set up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vmio_model::cell::{Actor, Cell, Side, State};
+use vmio_model::read_at::ReadAt;
+use vmio_node::linux::process::Status;
+
+use super::Runner;
+use crate::disks::{Storage, drivers, targets};
+use crate::engine::bed::prepare::read_ahead;
+use crate::engine::bed::sides::Way;
+use crate::engine::bed::{Bed, net};
+use crate::engine::stage::Running;
+use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx};
+use crate::limits::{Limits, OOM_SCORE_ADJ};
+use crate::nodes::{Machine, NodeId};
+
+/// How long a guest may take to boot: ten times what emulation takes here.
+const BOOT_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a container is held to, and the processors that it may use as its own kernel says: keys of what is read back.
+const HELD: &str = "held";
+const PROCESSORS: &str = "processors";
+
+/// The processors that the processes of a guest may use.
+fn processors(guest: &dyn Guest) -> anyhow::Result<Option<String>> {
+    let cpus = Status::of(guest.node().reader(), "self")?.cpus();
+    Ok(cpus.map(|cpus| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",")))
+}
+
+impl Runner<'_> {
+    /// Ends the guests that run, if any, and boots those that the study needs.
+    pub fn boot_guests(&mut self, boot: u32) -> anyhow::Result<()> {
+        for (side, running) in std::mem::take(&mut self.guests) {
+            self.bed.nodes.remove(&NodeId::Guest(side));
+            // One that died is no reason to stop; what it left is in the journal.
+            if let Err(e) = running.guest.stop() {
+                (self.bed.progress)(&format!("the guest did not shut down cleanly: {e}"));
+            }
+        }
+        for (at, (side, ways)) in self.bed.sides.clone().into_iter().enumerate() {
+            let kind = guests::find(&side.kind).with_context(|| format!("no guest {}", side.kind))?;
+            let running = match launch(&mut self.bed, kind, at, &side, &ways, boot) {
+                // Under emulation on a busy host a boot may hang by chance, and a run is more than one boot.
+                Err(error) if self.may_try_again(&error) => {
+                    let what = error.to_string();
+                    let first = what.lines().next().unwrap_or_default();
+                    (self.bed.progress)(&format!("{first}; it is booted once more"));
+                    launch(&mut self.bed, kind, at, &side, &ways, boot)?
+                }
+                launched => launched?,
+            };
+            self.enter(side, running);
+        }
+        Ok(())
+    }
+
+    /// A guest that has booted is one of the run's machines.
+    pub fn enter(&mut self, side: Side, running: Running) {
+        // Another machine is one already.
+        if !NodeId::of(&side).is_elsewhere() {
+            self.bed.nodes.add(Machine::guest(&side, running.guest.node()));
+        }
+        self.guests.insert(side, running);
+    }
+
+    /// Whether a guest that did not come up may do so another time: not where its storage keeps it down, nor while
+    /// the run is being ended.
+    fn may_try_again(&self, error: &anyhow::Error) -> bool {
+        let down = matches!(error.downcast_ref(), Some(guests::Error::Down { .. }));
+        let healthy = || self.bed.targets.health.as_ref().is_none_or(|health| health.look().is_ok());
+        down && !self.bed.storage_failed() && !self.bed.journal.is_closed() && healthy()
+    }
+}
+
+/// Launches a guest of this kind, and sees that it is as it was asked for.
+pub fn launch(
+    bed: &mut Bed<'_>,
+    entry: &dyn GuestKind,
+    at: usize,
+    side: &Side,
+    ways: &[Way],
+    boot: u32,
+) -> anyhow::Result<Running> {
+    let kind = &side.kind;
+    // Unique in the run, and short: it is part of the names of sockets.
+    let name = if at == 0 { format!("{kind}-{boot}") } else { format!("{kind}-{boot}-{at}") };
+    let has = bed.study.guest.of(side);
+    let pins = side.shape.pins.clone();
+    let arch = side.shape.arch;
+    let mut spec = GuestSpec { arch, pins, ..GuestSpec::of(name, has.vcpus, has.memory_mib) };
+    let (mut disks, mut without, mut raw) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut held = BTreeMap::new();
+    // What is warm in the guest is held open there by a loop device.
+    let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
+    spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
+    for (target, attachment) in ways {
+        spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
+        let id = format!("d{}", spec.disks.len());
+        let Some(attachment) = attachment else {
+            let made = bed.targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
+            let storage = Storage::File(made.native().to_owned());
+            spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: None });
+            disks.insert((target.clone(), None), id);
+            continue;
+        };
+        let asked = attachment.clone();
+        // A disk's first image is written out here.
+        let (storage, servers) = bed.on_target(target, move |t| {
+            let storage = t.intact().and_then(|()| t.attach(&asked));
+            (storage, t.servers(&asked))
+        })?;
+        let storage = storage?;
+        // One disk that a hypervisor would refuse costs its own cells, not the guest.
+        if let Some(Err(why)) = drivers::find(&attachment.driver).map(|d| d.fits_storage(attachment, &storage)) {
+            without.insert((target.clone(), Some(attachment.clone())), why);
+            continue;
+        }
+        // What serves a disk in a hypervisor's place is held like it.
+        if let Some(limits) = &bed.hypervisors {
+            for server in servers {
+                for procs in limits.procs_files() {
+                    bed.local.write(&procs, server.to_string().as_bytes(), None)?;
+                }
+            }
+        }
+        if let Storage::File(path) | Storage::BlockDevice(path) = &storage {
+            raw.insert((target.clone(), Some(attachment.clone())), path.clone());
+        }
+        spec.disks.push(DiskSpec { id: id.clone(), storage, attachment: Some(attachment.clone()) });
+        disks.insert((target.clone(), Some(attachment.clone())), id);
+    }
+    let nics = bed.paths.of_guest(side);
+    spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
+    let (cgroup_procs, enter) = match side.shares_kernel() {
+        true if side.is_afar() => (Vec::new(), Vec::new()),
+        true => {
+            let limits = bed.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
+            let limits = limits.as_ref().map_err(|why| anyhow::anyhow!("{side} has no control group: {why}"))?;
+            held.insert(HELD.to_owned(), limits.describe().to_owned());
+            (limits.procs_files(), bed.paths.of_container(side))
+        }
+        false => {
+            let procs = bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
+            let linked = |(target, _): &Way| bed.targets.made.get(target).is_some_and(|t| t.link().is_some());
+            let alone = spec.nics.is_empty() && !ways.iter().any(linked);
+            (procs, if alone { Vec::new() } else { bed.paths.host_end() })
+        }
+    };
+    let ctx = LaunchCtx {
+        node: bed.local.clone(),
+        nodes: &bed.nodes,
+        journal: bed.journal.clone(),
+        image: bed.image.as_ref(),
+        run_dir: &bed.run_dir,
+        state_dir: &bed.state_dir,
+        accel: None,
+        boot_limit: BOOT_LIMIT,
+        oom_score_adj: OOM_SCORE_ADJ,
+        cgroup_procs,
+        progress: bed.progress,
+        enter,
+    };
+    let guest = entry.launch(&ctx, &spec)?;
+    // What the guest said until then tells why its network is not there.
+    let addressed = net::address(&*guest, &spec.name, &nics).map_err(|e| guest.give_up(&format!("{e:#}")))?;
+    for (at, found) in addressed.set_up {
+        bed.record.effective(&at, &found)?;
+    }
+    if guest.processes().is_some() {
+        held.extend(processors(&*guest)?.map(|cpus| (PROCESSORS.to_owned(), cpus)));
+        bed.record.effective(&ReadAt::side(side), &held)?;
+    }
+    let effective = guest.effective()?;
+    for ((target, attachment), id) in &disks {
+        let Some(attachment) = attachment else {
+            let found = read_ahead(guest.node().reader(), &guest.disk_path(id)?).into_iter().collect();
+            bed.record.effective(&ReadAt::disk(target, side, None), &found)?;
+            continue;
+        };
+        let mut found = effective.get(id).cloned().unwrap_or_default();
+        found.extend(read_ahead(guest.node().reader(), &guest.disk_path(id)?));
+        found.extend(bed.targets.made.get(target).map(|t| t.attached(attachment)).unwrap_or_default());
+        bed.record.effective(&ReadAt::disk(target, side, Some(attachment)), &found)?;
+    }
+    if let Some(accelerator) = guest.accelerator() {
+        bed.record.environment.accel = Some(accelerator.accel);
+        bed.record.environment.accel_reason = accelerator.reason.clone();
+    }
+    if !side.shares_kernel() {
+        bed.record.environment.guest_kernel = bed.image.as_ref().map(|i| i.kernel_release.clone());
+    }
+    bed.record.keep()?;
+    let hypervisor = guest.hypervisor()?;
+    Ok(Running { guest, disks, raw, without, hypervisor, rivals: addressed.rivals })
+}

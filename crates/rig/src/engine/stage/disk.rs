@@ -1,0 +1,165 @@
+//! Actors on disks: the target in the state that the workload needs, by the device that a guest sees it by.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use vmio_look::backing::Backing;
+use vmio_model::cell::{Actor, Side};
+use vmio_model::result::LATENCY;
+use vmio_node::linux::block;
+use vmio_node::{Node, held};
+
+use super::warm::Warm;
+use super::{Act, OnDisk, Stager};
+use crate::disks::targets::State;
+use crate::engine::measure::Impossible;
+use crate::nets::HOST;
+use crate::nodes::NodeId;
+use crate::probes::foreign::Circumstances;
+use crate::probes::{Subject, Thing};
+use crate::workloads::{At, End, Found, Gentle, Span, Stage};
+
+/// The end of a disk that another host serves, beside that of who works on it.
+const SERVER: &str = "server of the disk";
+
+impl Stager<'_, '_> {
+    pub(super) fn on_disk(
+        &mut self,
+        actor: &Actor,
+        target: &str,
+        workload: Found,
+        (seconds, most): (f64, Option<u64>),
+        gentle: Option<Gentle>,
+    ) -> anyhow::Result<Act> {
+        let unfit = || format!("{} works on no disk", actor.workload);
+        let traits = workload.traits().disk.with_context(unfit)?;
+        let state = actor.state().unwrap_or_else(|| traits.state());
+        let role = workload.roles().last().with_context(unfit)?.name;
+        let wrote = self.bed.on_target(target, move |t| t.intact().and_then(|()| t.reset(state)))??;
+        self.bed.record.beside(wrote)?;
+        let wrote = self.exchange(actor, state)?;
+        self.bed.record.beside(wrote)?;
+        // The host's page cache below a guest; else that of the actor's own side.
+        let (is_below, warm_bytes) = (actor.is_warm_below(), self.bed.study.warm_bytes(actor));
+        let is_own = actor.is_warm() && !is_below;
+        let own = || {
+            if traits.writes {
+                self.bed.span_of(&actor.workload)
+            } else if is_own {
+                warm_bytes
+            } else {
+                u64::MAX
+            }
+        };
+        let most = most.unwrap_or_else(own);
+        let targets = &self.bed.targets;
+        let prepared = targets.made.get(target).with_context(|| format!("target {target} is not there"))?;
+        let native = actor.side.shares_kernel();
+        let memory_bytes = self.bed.study.guest.of(&actor.side).memory_bytes();
+        let span = Span { bytes: most.min(prepared.bytes()), memory_bytes, gentle, warm: is_own };
+        let mut warm = actor.is_warm().then(|| Warm { bytes: warm_bytes.min(prepared.bytes()), below: None });
+        let inside = actor.attachment().and_then(|_| prepared.inside());
+        let allocates = if native { prepared.native_allocates() } else { prepared.allocates() };
+        let path = prepared.native().to_owned();
+        // What another host spends is no part of the price here.
+        let priced = actor.attachment().filter(|_| prepared.link().is_none());
+        let servers = priced.map(|a| prepared.servers(a)).unwrap_or_default();
+        let here = |thing| Subject::here(self.bed.local.clone(), thing);
+        let mut subjects = self.watched(actor, servers)?;
+        subjects.extend(targets.backings.get(target).cloned().map(|backing| here(Thing::Disk(backing))));
+        let (end, named) = match (actor.attachment(), actor.side.is_native()) {
+            (_, true) => {
+                // What is opened by its descriptor has its name in the result.
+                let named = (path.display().to_string(), held::shown(&path).display().to_string());
+                (End { at: At::Path(path), ..self.end(actor)? }, Some(named))
+            }
+            (attachment, false) => {
+                let running = self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?;
+                let way = (target.to_owned(), attachment.cloned());
+                if let Some(why) = running.without.get(&way) {
+                    return Err(Impossible(why.to_string()).into());
+                }
+                let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
+                let id = running.disks.get(&way).with_context(no_disk)?;
+                let opened = running.raw.get(&way).cloned();
+                if let Some(warm) = warm.as_mut().filter(|_| is_below) {
+                    let none = || Impossible(format!("{} has no file or device of the host's", actor.key()));
+                    warm.below = Some(opened.clone().ok_or_else(none)?);
+                }
+                let opened = opened.map(|path| Thing::Storage { target: target.to_owned(), path });
+                subjects.extend(opened.map(here));
+                let path = running.guest.disk_path(id)?;
+                // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
+                let own_disk = attachment.is_some();
+                if own_disk && workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
+                    subjects.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
+                }
+                let drive = running.guest.disks().and_then(|disks| disks.drive(id));
+                subjects.extend(drive.filter(|_| is_own).map(|drive| Subject {
+                    name: actor.side.to_string(),
+                    ..here(Thing::Drive { target: target.to_owned(), drive })
+                }));
+                (End { at: At::Path(path), ..self.end(actor)? }, None)
+            }
+        };
+        // Of a file in the guest's file system the page cache has other pages than of the disk.
+        if is_own && inside.is_none() {
+            subjects.extend(cache(&end, &actor.side, target));
+        }
+        let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
+        let mut ports = Vec::new();
+        let link = prepared.link().filter(|_| actor.attachment().is_some());
+        if let (Some(link), Some(host)) = (link, &self.bed.paths.host) {
+            ports = link.ports(&self.bed.local, host, HOST);
+            let server = link.native.as_ref().map(|end| End {
+                on: NodeId::Played,
+                enter: end.enter.clone(),
+                ..End::here(self.bed.local.clone(), At::address(end.address))
+            });
+            stage.ends.extend(server.map(|server| (SERVER, server)));
+        }
+        let circumstances = Circumstances {
+            first_write: allocates && state == State::Fresh,
+            host_cache: actor.attachment().is_some_and(|a| !a.cache.direct()),
+        };
+        let disk = Some(OnDisk { traits, circumstances });
+        Ok(Act { disk, ports, inside, warm, named, ..Act::of(actor, workload, stage, subjects) })
+    }
+
+    /// Gives a guest other storage where the state that an actor needs cannot be had in place.
+    /// Returns the bytes that were written for it.
+    fn exchange(&mut self, actor: &Actor, state: State) -> anyhow::Result<u64> {
+        let Some((target, attachment)) = actor.target().zip(actor.attachment()) else { return Ok(0) };
+        let way = (target.to_owned(), Some(attachment.clone()));
+        // Without a guest or a disk the cell says so itself.
+        let Some(running) = self.guests.get(&actor.side).filter(|running| running.disks.contains_key(&way)) else {
+            return Ok(0);
+        };
+        let asked = attachment.clone();
+        let next = self.bed.on_target(target, move |t| t.exchange(&asked, state))??;
+        let Some(next) = next else { return Ok(0) };
+        running
+            .guest
+            .exchange(&running.disks[&way], &next.storage)
+            .with_context(|| format!("cannot replace the image of {}", actor.key()))?;
+        let asked = attachment.clone();
+        self.bed.on_target(target, move |t| t.exchanged(&asked))??;
+        Ok(next.wrote_bytes)
+    }
+}
+
+/// A disk of a guest as its own kernel sees it.
+fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<Subject> {
+    let name = block::sysfs_name(path.file_name()?.to_str()?);
+    // Its counters are found by its name.
+    let backing = Backing { leaves: [(name, (0, 0))].into(), ..Backing::default() };
+    Some(Subject { node, name: guest.to_owned(), thing: Thing::Disk(backing) })
+}
+
+/// What the page cache of a side has of a disk there.
+fn cache(end: &End, side: &Side, target: &str) -> Option<Subject> {
+    let thing = Thing::Storage { target: target.to_owned(), path: end.path()?.to_owned() };
+    let name = if side.is_native() { String::new() } else { side.to_string() };
+    Some(Subject { node: end.node.clone(), name, thing })
+}

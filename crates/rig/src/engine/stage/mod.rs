@@ -1,0 +1,196 @@
+//! The stage of a cell: its actors with the ends of their roles, their subjects brought into the state that the
+//! workloads need ([`disk`], [`path`]), what page caches are to hold of them ([`warm`]), what is watched of them, what
+//! is set around them ([`settings`]).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use vmio_model::cell::{Actor, Cell, Millis, Side, Subject as On};
+use vmio_model::result::DiskTraits;
+use vmio_node::Exec;
+
+use self::warm::Warm;
+use super::bed::Bed;
+use super::bed::net::Rival;
+use super::bed::sides::Way;
+use super::measure::Impossible;
+use crate::disks::drivers;
+use crate::guests::{Guest, Hypervisor};
+use crate::limits::OOM_SCORE_ADJ;
+use crate::nets::Port;
+use crate::nodes::NodeId;
+use crate::probes::foreign::Circumstances;
+use crate::probes::{Subject, Thing};
+use crate::workloads::{self, At, End, Found, Gentle, Role, Stage, Wants};
+
+mod disk;
+mod inside;
+mod path;
+pub mod settings;
+pub mod warm;
+
+/// The guests that run.
+pub type Guests = BTreeMap<Side, Running>;
+
+/// A guest and which of its disks serves which target and attachment.
+pub struct Running {
+    pub guest: Box<dyn Guest>,
+    pub disks: BTreeMap<Way, String>,
+    /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
+    pub raw: BTreeMap<Way, PathBuf>,
+    /// Why it has no disk for these.
+    pub without: BTreeMap<Way, drivers::Unfit>,
+    pub hypervisor: Option<Hypervisor>,
+    /// Its network devices that lie on a network with others of its own.
+    pub rivals: Vec<Rival>,
+}
+
+/// An actor that is ready to start.
+pub struct Act {
+    pub actor: Actor,
+    pub workload: Found,
+    pub stage: Stage,
+    /// What is watched while it works.
+    pub subjects: Vec<Subject>,
+    pub disk: Option<OnDisk>,
+    /// The interfaces of its path on the host's side, or of the link to what serves its disk.
+    pub ports: Vec<Port>,
+    /// The file of its disk's file system that it works on, in a guest.
+    inside: Option<&'static str>,
+    /// What of its disk a page cache is to hold.
+    pub warm: Option<Warm>,
+    /// What is opened by its descriptor, and its name in the result.
+    named: Option<(String, String)>,
+}
+
+/// What is known of an actor's disk.
+pub struct OnDisk {
+    pub traits: DiskTraits,
+    pub circumstances: Circumstances,
+}
+
+/// How a cell is run: for how long, over how much of its targets, under which caps.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms<'a> {
+    /// Seconds of an actor that has none of its own.
+    pub seconds: f64,
+    /// Most bytes of a target that a writing actor goes over; `None`: as the write budget allows.
+    pub most_bytes: Option<u64>,
+    /// By actor.
+    pub caps: &'a [Option<Gentle>],
+}
+
+/// Puts actors on stage: on what is there, with the guests that run now.
+pub struct Stager<'s, 'a> {
+    pub bed: &'s mut Bed<'a>,
+    pub guests: &'s Guests,
+}
+
+impl Stager<'_, '_> {
+    /// Makes the actors of a cell ready.
+    pub fn stage_all(&mut self, cell: &Cell, terms: Terms<'_>) -> anyhow::Result<Vec<Act>> {
+        let mut acts = Vec::new();
+        for (i, actor) in cell.actors().enumerate() {
+            let mut act = self.stage(actor, terms, terms.caps.get(i).copied().flatten())?;
+            act.stage.place = u16::try_from(i).context("a cell has 65,536 actors at most")?;
+            acts.push(act);
+        }
+        Ok(acts)
+    }
+
+    /// Makes an actor ready.
+    fn stage(&mut self, actor: &Actor, terms: Terms<'_>, cap: Option<Gentle>) -> anyhow::Result<Act> {
+        let name = &actor.workload;
+        let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
+        let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
+        if let (false, Some(image)) = (actor.side.shares_kernel(), &self.bed.image)
+            && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
+        {
+            return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
+        }
+        match &actor.subject {
+            On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
+            On::Machine => self.on_machine(actor, workload, seconds),
+            On::Path { network, peer, .. } => self.on_path(actor, (network, peer), workload, seconds),
+        }
+    }
+
+    /// The machine itself: each role gets it, and nothing else.
+    pub fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
+        let base = self.end(actor)?;
+        let end = |role: &Role| match role.wants {
+            Wants::Path => anyhow::bail!("{} works on a disk, and its actor on none", actor.workload),
+            // The machine's own loopback interface is everybody's: `loopback` is a network.
+            Wants::Address => anyhow::bail!("{} works over a path, and its actor over none", actor.workload),
+            Wants::Nothing => Ok((role.name, base.clone())),
+        };
+        let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
+        let subjects = self.watched(actor, Vec::new())?;
+        let stage = Stage { ends, seconds, span: None, place: 0 };
+        Ok(Act::of(actor, workload, stage, subjects))
+    }
+
+    /// The machine that an actor works on, with the limits that its commands are held to.
+    fn end(&self, actor: &Actor) -> anyhow::Result<End> {
+        let (side, on) = (&actor.side, NodeId::of(&actor.side));
+        let node = self.bed.nodes.node(&on).with_context(|| format!("no guest {side} runs"))?.clone();
+        let mut exec_base = held_to_nothing();
+        if on == NodeId::Host {
+            let held = self.bed.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
+            exec_base.cgroup_procs = match held {
+                Ok(limits) => limits.procs_files(),
+                // Without a group it is measured all the same, and told; but not on other processors than asked for.
+                Err(why) if !side.shape.pins.is_empty() => return Err(Impossible(why.to_string()).into()),
+                Err(_) => Vec::new(),
+            };
+        }
+        Ok(End { on, node, at: At::Nothing, enter: Vec::new(), exec_base })
+    }
+
+    /// What is watched of whoever works: the host's processors and power, and a guest's hypervisor or a container's
+    /// processes.
+    fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
+        // What this host does meanwhile says nothing of another machine.
+        if NodeId::of(&actor.side).is_elsewhere() {
+            return Ok(Vec::new());
+        }
+        let here = |thing| Subject::here(self.bed.local.clone(), thing);
+        let of_host = [Thing::Processors, Thing::Others { than: std::process::id() }];
+        let mut all: Vec<Subject> = of_host.into_iter().chain(self.bed.meters.iter().cloned()).map(here).collect();
+        all.extend(self.hypervisor(&actor.side, servers));
+        let (running, side) = (self.guests.get(&actor.side), actor.side.to_string());
+        if let Some(processes) = running.and_then(|running| running.guest.processes()) {
+            all.push(here(Thing::Container(side, processes)));
+        }
+        Ok(all)
+    }
+
+    /// The processes that run a guest, and those that serve its disks.
+    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Option<Subject> {
+        let own = self.guests.get(side)?.hypervisor.clone()?;
+        let thing = Thing::Hypervisor(side.to_string(), Hypervisor { servers, ..own });
+        Some(Subject::here(self.bed.local.clone(), thing))
+    }
+}
+
+/// The prototype of commands that no group holds.
+fn held_to_nothing() -> Exec {
+    Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() }
+}
+
+impl Act {
+    /// One that works on no disk and over no path.
+    fn of(actor: &Actor, workload: Found, stage: Stage, subjects: Vec<Subject>) -> Self {
+        let (actor, ports) = (actor.clone(), Vec::new());
+        Self { actor, workload, stage, subjects, disk: None, ports, inside: None, warm: None, named: None }
+    }
+
+    /// Its command as a person may type it.
+    pub fn command(&self, command: String) -> String {
+        match &self.named {
+            Some((open, name)) => command.replace(open, name),
+            None => command,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What page caches are to hold before a cell: it is read once through them, as far as there is memory for it. And what
+//! shows after the cell that they served it. What nothing shows counts as not shown.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use vmio_model::figure::scalar;
+use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE, DeviceUse, READ, Seen, Watched, WorkloadResult};
+use vmio_model::study::MIB;
+use vmio_node::linux::system;
+use vmio_node::{Exec, Node};
+
+use super::{Act, Stager};
+use crate::engine::measure::Impossible;
+use crate::limits::{Limits, OOM_SCORE_ADJ};
+
+/// What of a warm span may be read below its page cache, or be missing in it: what others read meanwhile, and the
+/// reading's own files.
+const SMALL: f64 = 0.05;
+/// How long a program may take beside its reading.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What of an actor's disk a page cache is to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warm {
+    /// Bytes from its start.
+    pub bytes: u64,
+    /// What the hypervisor opens, where it is the host's cache below a guest; `None`: that of the actor's own side.
+    pub below: Option<PathBuf>,
+}
+
+/// A disk of a guest that is held open there, by a loop device: of a device that nobody has open the kernel forgets all
+/// pages (`blkdev_put` of block/bdev.c).
+pub struct Hold {
+    node: Arc<dyn Node>,
+    device: String,
+}
+
+/// How something becomes warm.
+struct Step {
+    /// The machine whose page cache it is.
+    node: Arc<dyn Node>,
+    /// What is held open there meanwhile.
+    hold: Option<PathBuf>,
+    /// What reads it.
+    read: Exec,
+}
+
+impl Step {
+    fn take(&self, holds: &mut Vec<Hold>) -> anyhow::Result<()> {
+        if let Some(path) = &self.hold {
+            let args = ["--find", "--show", "--read-only", &path.display().to_string()];
+            let device = run(&*self.node, &Exec::new("losetup").args(args).limit(LIMIT))?;
+            holds.push(Hold { node: Arc::clone(&self.node), device });
+        }
+        run(&*self.node, &self.read).map(drop)
+    }
+}
+
+impl Stager<'_, '_> {
+    /// Reads what actors are to find in page caches once through these. What there is no memory for is not begun. What
+    /// was held open until it failed is to be let go all the same.
+    pub fn warm(&mut self, acts: &[Act]) -> (Vec<Hold>, anyhow::Result<()>) {
+        let steps = match self.steps(acts) {
+            Ok(steps) if !steps.is_empty() => steps,
+            none => return (Vec::new(), none.map(drop)),
+        };
+        let all = move || {
+            let mut holds = Vec::new();
+            let done = steps.iter().try_for_each(|step| step.take(&mut holds));
+            (holds, done.context("what was to be in a page cache could not be read"))
+        };
+        self.bed.on_storage(all).unwrap_or_else(|sick| (Vec::new(), Err(sick)))
+    }
+
+    /// Lets go of disks that were held open.
+    pub fn let_go(&mut self, holds: Vec<Hold>) -> anyhow::Result<()> {
+        // Where the storage is sick guests may hang, and they are ended.
+        if holds.is_empty() || self.bed.storage_failed() {
+            return Ok(());
+        }
+        let detach = |hold: &Hold| {
+            let command = Exec::new("losetup").args(["-d", &hold.device]).limit(LIMIT);
+            run(&*hold.node, &command).map(drop)
+        };
+        self.bed
+            .on_storage(move || holds.iter().map(detach).fold(Ok(()), Result::and))?
+            .context("a loop device that held a disk of a guest's could not be taken off")
+    }
+
+    fn steps(&self, acts: &[Act]) -> anyhow::Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        let mut needed: BTreeMap<String, u64> = BTreeMap::new();
+        for (act, warm) in acts.iter().filter_map(|act| Some((act, act.warm.as_ref()?))) {
+            let step = self.step(act, warm)?;
+            let bytes = needed.entry(step.node.name().to_owned()).or_default();
+            *bytes += warm.bytes;
+            let free = system::memory_bytes(step.node.reader(), "MemAvailable").unwrap_or(u64::MAX);
+            if free < *bytes {
+                let (key, machine, needed, left) = (act.actor.key(), step.node.name(), *bytes / MIB, free / MIB);
+                let why = format!(
+                    "{key} is to be warm, which takes {needed} MiB of page cache, and {machine} has {left} MiB of \
+                     memory left: give it more, or use a study with a smaller size.target_mib"
+                );
+                return Err(Impossible(why).into());
+            }
+            steps.push(step);
+        }
+        Ok(steps)
+    }
+
+    /// It is read in the control group of who reads it in the cell, which is charged for what the cache holds.
+    fn step(&self, act: &Act, warm: &Warm) -> anyhow::Result<Step> {
+        let (node, path, base) = match &warm.below {
+            Some(path) => {
+                let cgroup_procs = self.bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
+                let base = Exec { cgroup_procs, oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() };
+                (self.bed.local.clone(), path.as_path(), base)
+            }
+            None => {
+                let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
+                let none = || format!("{} was given no disk", act.actor.key());
+                let (end, path) = end.and_then(|end| Some((end, end.path()?))).with_context(none)?;
+                (end.node.clone(), path, end.exec_base.clone())
+            }
+        };
+        let mib = warm.bytes / MIB;
+        let args = [format!("if={}", path.display()), "of=/dev/null".into(), "bs=1M".into(), format!("count={mib}")];
+        // 1 MiB a second is slower than any disk that still works.
+        let limit = Some(LIMIT + Duration::from_secs(mib));
+        let read = Exec { program: "dd".into(), args: args.into(), limit, ..base };
+        // On the host somebody has it open, and so has the guest a file in its own file system.
+        let held = warm.below.is_none() && !act.actor.side.shares_kernel() && act.inside.is_none();
+        Ok(Step { node, hold: held.then(|| path.to_owned()), read })
+    }
+}
+
+fn run(node: &dyn Node, command: &Exec) -> anyhow::Result<String> {
+    let output = node.exec(command)?;
+    anyhow::ensure!(output.ok(), "{}: {} failed: {}", node.name(), command.shown(), output.err().trim());
+    Ok(output.out().trim().to_owned())
+}
+
+/// What shows that page caches did not serve the actors that they were to serve, in words; empty where they did.
+pub fn not_warm(acts: &[Act], done: &[WorkloadResult], seen: &[Seen]) -> Vec<String> {
+    // Of several actors at disks nobody's part of what the host read can be told.
+    let alone = acts.iter().filter(|act| act.disk.is_some()).count() == 1;
+    let one = |(act, result): (&Act, &WorkloadResult)| {
+        let warm = act.warm.as_ref()?;
+        let why = Shown::of(act, warm, alone, seen).lacks(warm.bytes, result.disk_work().read_bytes)?;
+        Some(format!("{} was to be warm: {why}", act.actor.key()))
+    };
+    acts.iter().zip(done).filter_map(one).collect()
+}
+
+/// What was seen of a page cache during a cell, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Shown {
+    /// Read below it.
+    read_below: Option<f64>,
+    /// What it held of the target, before or after the work, whichever is less.
+    held: Option<f64>,
+}
+
+impl Shown {
+    fn of(act: &Act, warm: &Warm, alone: bool, seen: &[Seen]) -> Self {
+        let (side, target) = (&act.actor.side, act.actor.target().unwrap_or_default().to_owned());
+        let own = warm.below.is_none();
+        let node = if own && !side.is_native() { side.to_string() } else { String::new() };
+        let of = |node: &str, watched: &Watched| {
+            let all: Vec<&Seen> = seen.iter().filter(|s| s.node == node && s.watched == *watched).collect();
+            all
+        };
+        let held = |s: &&Seen| {
+            let of = |name: &str| scalar(&s.figures, name);
+            Some(of(CACHED_BEFORE)?.min(of(CACHED_AFTER)?))
+        };
+        let held = of(&node, &Watched::PageCache(target.clone())).iter().filter_map(held).reduce(f64::min);
+        let read_below = if own && !side.shares_kernel() {
+            of(&node, &Watched::Drive(target)).iter().find_map(|s| scalar(&s.figures, READ))
+        } else {
+            let mut disks = seen.iter().filter(|s| alone && s.node.is_empty()).filter_map(DeviceUse::of);
+            disks.next().map(|disk| disk.read_bytes as f64)
+        };
+        Self { read_below, held }
+    }
+
+    /// Why it does not show that so many bytes were warm, of which so many were read; `None` where it does.
+    fn lacks(self, bytes: u64, read: u64) -> Option<String> {
+        let mib = |bytes: f64| format!("{:.1} MiB", bytes / MIB as f64);
+        // What is gone over again and again is read from below once.
+        let read = bytes.min(read) as f64;
+        match self {
+            Self { read_below: Some(below), .. } if below > SMALL * read => {
+                Some(format!("below its page cache {} were read, and {} by itself", mib(below), mib(read)))
+            }
+            Self { held: Some(held), .. } if held < (1.0 - SMALL) * bytes as f64 => {
+                Some(format!("its page cache held {} of {}", mib(held), mib(bytes as f64)))
+            }
+            Self { read_below: None, held: None } => {
+                Some("nothing counts what its page cache held or what was read below it".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
+    use vmio_node::fake::{Fake, says};
+
+    use super::*;
+
+    #[test]
+    fn a_disk_of_a_guest_is_held_open_before_it_is_read() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&log);
+        let guest = Fake::new("guest0").command(move |command| {
+            heard.lock().unwrap().push(command.shown());
+            Some(says("/dev/loop0\n"))
+        });
+        let read = Exec::new("dd").args(["if=/dev/vda"]);
+        let step = Step { node: Arc::new(guest), hold: Some("/dev/vda".into()), read };
+        let mut holds = Vec::new();
+        step.take(&mut holds).unwrap();
+        assert_eq!(holds.iter().map(|hold| hold.device.as_str()).collect::<Vec<_>>(), ["/dev/loop0"]);
+        assert_eq!(*log.lock().unwrap(), ["losetup --find --show --read-only /dev/vda", "dd if=/dev/vda"]);
+    }
+
+    #[test]
+    fn what_is_read_below_or_missing_shows_that_it_was_not_warm() {
+        let shown = |read_below: Option<u64>, held: Option<u64>| {
+            let bytes = |mib: Option<u64>| mib.map(|mib| (mib * MIB) as f64);
+            Shown { read_below: bytes(read_below), held: bytes(held) }
+        };
+        let lacks = |of: Shown| of.lacks(64 * MIB, 640 * MIB).unwrap_or_default();
+        for warm in [shown(Some(0), Some(64)), shown(Some(3), None), shown(None, Some(61)), shown(Some(0), Some(768))] {
+            assert_eq!(lacks(warm), "");
+        }
+        // Ten times gone over, and read from the disk the first time.
+        let again = lacks(shown(Some(64), Some(64)));
+        assert_eq!(again, "below its page cache 64.0 MiB were read, and 64.0 MiB by itself");
+        assert_eq!(lacks(shown(Some(0), Some(60))), "its page cache held 60.0 MiB of 64.0 MiB");
+        assert!(lacks(Shown::default()).starts_with("nothing counts"));
+        // A little that was read of much is judged by itself.
+        assert!(shown(Some(3), Some(640)).lacks(640 * MIB, 40 * MIB).is_some());
+        assert!(shown(Some(2), Some(640)).lacks(640 * MIB, 40 * MIB).is_none());
+    }
+}

@@ -1,0 +1,283 @@
+//! Commands that probes run: what one says is bounded, and so is the time of one that is waited for.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use vmio_model::figure::Reading;
+use vmio_node::{Exec, Node, Process};
+
+use super::{ByCommand, Looking, Runs, Thing, Unseen};
+
+/// How long one may take that is waited for.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// Most bytes that it may say at once.
+pub(super) const MOST_BYTES: usize = 1 << 20;
+/// Most lines that are heard of one: seven hours at ten a second.
+const MOST_LINES: usize = 1 << 18;
+/// How often it is heard.
+pub(super) const GLANCE: Duration = Duration::from_millis(100);
+
+/// What it said, each with its seconds from the start.
+type Said = Vec<(f64, String)>;
+
+/// What a command said while it was watched.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Heard {
+    /// Seconds from the start to the end.
+    pub seconds: f64,
+    /// What it said, each with its seconds from the start: all of it at the start and at the end, or line by line.
+    pub said: Vec<(f64, String)>,
+}
+
+/// Starts a probe's command.
+pub(super) fn start(
+    by: &'static dyn ByCommand,
+    thing: &Thing,
+    node: &Arc<dyn Node>,
+) -> Result<Box<dyn Looking>, Unseen> {
+    let exec = Exec { limit: Some(LIMIT), keep_bytes: MOST_BYTES, ..by.command(thing)? };
+    let (thing, node) = (thing.clone(), Arc::clone(node));
+    let looking: Box<dyn Looking> = match by.runs() {
+        Runs::AtEnds => {
+            let before = whole(&*node, &exec)?;
+            Box::new(AtEnds { by, thing, node, exec, before, began: Instant::now() })
+        }
+        Runs::Meanwhile { again } => {
+            let process = node.spawn(&exec)?;
+            let shown = exec.shown();
+            let (stop, stopped) = mpsc::channel();
+            let began = Instant::now();
+            let listener = Listener { node, exec, again, began, said: Vec::new(), part: Vec::new(), complaint: None };
+            let thread = thread::Builder::new().name("probe".into()).spawn(move || listener.listen(process, &stopped));
+            let failed = |e: std::io::Error| Unseen::Command { command: shown.clone(), said: e.to_string() };
+            Box::new(Meanwhile { by, thing, thread: thread.map_err(failed)?, shown, stop, began })
+        }
+    };
+    Ok(looking)
+}
+
+/// All that it says.
+fn whole(node: &dyn Node, exec: &Exec) -> Result<String, Unseen> {
+    let output = node.exec(exec)?;
+    match output.ok() {
+        true => Ok(output.out()),
+        false => Err(Unseen::Command { command: exec.shown(), said: output.err().trim().to_owned() }),
+    }
+}
+
+/// One that is run at the start and at the end.
+struct AtEnds {
+    by: &'static dyn ByCommand,
+    thing: Thing,
+    node: Arc<dyn Node>,
+    exec: Exec,
+    before: String,
+    began: Instant,
+}
+
+impl Looking for AtEnds {
+    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        let Self { by, thing, node, exec, before, began } = *self;
+        let after = whole(&*node, &exec)?;
+        let seconds = began.elapsed().as_secs_f64();
+        by.conclude(&thing, &Heard { seconds, said: vec![(0.0, before), (seconds, after)] }, notes)
+    }
+}
+
+/// One that runs meanwhile. It is killed when this goes: its listener hears that nobody can tell it to stop any more.
+struct Meanwhile {
+    by: &'static dyn ByCommand,
+    thing: Thing,
+    thread: JoinHandle<(Said, Option<String>)>,
+    shown: String,
+    stop: Sender<()>,
+    began: Instant,
+}
+
+impl Looking for Meanwhile {
+    fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        let Self { by, thing, thread, shown, stop, began } = *self;
+        let seconds = began.elapsed().as_secs_f64();
+        drop(stop);
+        let (said, complaint) = thread.join().unwrap_or_default();
+        let found = by.conclude(&thing, &Heard { seconds, said }, notes);
+        // What it complained of is why it told too little.
+        found.map_err(|why| complaint.map_or(why, |said| Unseen::Command { command: shown, said }))
+    }
+}
+
+/// Hears a command out.
+struct Listener {
+    node: Arc<dyn Node>,
+    exec: Exec,
+    again: Duration,
+    began: Instant,
+    said: Said,
+    /// A line whose end has not come yet.
+    part: Vec<u8>,
+    complaint: Option<String>,
+}
+
+impl Listener {
+    /// What it says until it is to stop, and what it last complained of.
+    fn listen(mut self, process: Box<dyn Process>, stopped: &Receiver<()>) -> (Said, Option<String>) {
+        let (mut running, mut ran) = (Some(process), self.began);
+        loop {
+            let over = !matches!(stopped.recv_timeout(GLANCE), Err(RecvTimeoutError::Timeout));
+            if let Some(process) = &mut running {
+                if self.hear(&mut **process) {
+                    running = None;
+                }
+            } else if !over && ran.elapsed() >= self.again {
+                ran = Instant::now();
+                match self.node.spawn(&self.exec) {
+                    Ok(process) => running = Some(process),
+                    Err(e) => self.complaint = Some(e.to_string()),
+                }
+            }
+            if over || self.said.len() >= MOST_LINES {
+                return (self.said, self.complaint);
+            }
+        }
+    }
+
+    /// Takes what it has said; whether it has ended.
+    fn hear(&mut self, process: &mut dyn Process) -> bool {
+        let heard = match process.try_wait() {
+            Ok(None) => process.take_said().map(|said| (said, false)),
+            Ok(Some(output)) => Ok(([output.stdout, output.stderr], true)),
+            Err(e) => Err(e),
+        };
+        let ([said, complained], ended) = heard.unwrap_or_else(|e| ([Vec::new(), e.to_string().into()], true));
+        let complained = String::from_utf8_lossy(&complained);
+        if let Some(last) = complained.lines().map(str::trim).rfind(|line| !line.is_empty()) {
+            self.complaint = Some(last.to_owned());
+        }
+        self.part.extend(said);
+        if ended {
+            self.part.push(b'\n');
+        }
+        let seconds = self.began.elapsed().as_secs_f64();
+        if let Some(end) = self.part.iter().rposition(|byte| *byte == b'\n') {
+            let whole: Vec<u8> = self.part.drain(..=end).collect();
+            let text = String::from_utf8_lossy(&whole);
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+            self.said.extend(lines.map(|line| (seconds, line.to_owned())));
+        } else if self.part.len() > MOST_BYTES {
+            self.part.clear();
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use vmio_node::Local;
+    use vmio_node::fake::{Fake, fails, says};
+
+    use super::*;
+
+    /// Says what it heard. The script tells a file that it has said something, so that nobody waits for a time.
+    struct Lines(&'static str, String);
+
+    impl ByCommand for Lines {
+        fn command(&self, _: &Thing) -> Result<Exec, Unseen> {
+            Ok(Exec::new("sh").args(["-c", self.0, &self.1]))
+        }
+        fn runs(&self) -> Runs {
+            Runs::Meanwhile { again: Duration::from_millis(50) }
+        }
+        fn conclude(&self, _: &Thing, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+            assert!(heard.said.is_sorted_by(|a, b| a.0 <= b.0), "{heard:?}");
+            match heard.said.len() {
+                0 => Err(Unseen::FewReadings),
+                n => Ok(heard.said.iter().map(|(_, line)| Reading::scalar(line, n as f64)).collect()),
+            }
+        }
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        for _ in 0..600 {
+            if what() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("not within 30 s");
+    }
+
+    /// Starts a script; its process id is the first line of the file.
+    fn started(script: &'static str) -> (Box<dyn Looking>, impl Fn() -> Vec<String>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("told");
+        let by: &'static Lines = Box::leak(Box::new(Lines(script, file.display().to_string())));
+        let node: Arc<dyn Node> = Arc::new(Local::new());
+        let told = move || std::fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect();
+        (start(by, &Thing::Processors, &node).unwrap(), told, dir)
+    }
+
+    fn heard(script: &'static str, times: usize) -> Result<Vec<String>, Unseen> {
+        let (looking, told, _dir) = started(script);
+        until(|| told().len() >= times);
+        // It lies in the pipe now, if not with its reader.
+        thread::sleep(3 * GLANCE);
+        Ok(looking.stop(&mut Vec::new())?.into_iter().map(|reading| reading.figure).collect())
+    }
+
+    #[test]
+    fn lines_are_heard_as_they_come_and_one_that_ends_is_run_again() {
+        assert_eq!(heard("echo a; echo b; echo $$ >> $0; exec sleep 60", 1).unwrap(), ["a", "b"]);
+        let again = heard("printf a; echo $$ >> $0", 3).unwrap();
+        assert!(again.len() > 1 && again.iter().all(|line| line == "a"), "{again:?}");
+        let fails = heard("echo no meter >&2; echo $$ >> $0; exit 3", 1).unwrap_err().to_string();
+        assert!(fails.ends_with("failed: no meter"), "{fails}");
+    }
+
+    #[test]
+    fn who_is_not_heard_any_more_is_killed() {
+        let gone = |pid: &str| !std::path::Path::new("/proc").join(pid).exists();
+        for stopped in [true, false] {
+            let (looking, told, _dir) = started("echo $$ >> $0; exec sleep 60");
+            until(|| !told().is_empty());
+            let pid = told().remove(0);
+            assert!(!gone(&pid));
+            if stopped {
+                assert!(looking.stop(&mut Vec::new()).is_err(), "it said nothing");
+            } else {
+                drop(looking);
+            }
+            until(|| gone(&pid));
+        }
+    }
+
+    /// The content of a file before and after.
+    struct Twice;
+
+    impl ByCommand for Twice {
+        fn command(&self, _: &Thing) -> Result<Exec, Unseen> {
+            Ok(Exec::new("count"))
+        }
+        fn runs(&self) -> Runs {
+            Runs::AtEnds
+        }
+        fn conclude(&self, _: &Thing, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+            Ok(heard.said.iter().map(|(_, text)| Reading::scalar(text.trim(), heard.seconds)).collect())
+        }
+    }
+
+    #[test]
+    fn one_at_the_ends_is_waited_for_and_must_succeed() {
+        let fake = Arc::new(Fake::new("fake").program("count", says("7\n")));
+        let seen = start(&Twice, &Thing::Processors, &(fake.clone() as Arc<dyn Node>)).unwrap();
+        let seen = seen.stop(&mut Vec::new()).unwrap();
+        assert_eq!(seen.iter().map(|r| r.figure.as_str()).collect::<Vec<_>>(), ["7", "7"]);
+        let ran = fake.ran();
+        assert!(ran.len() == 2 && ran.iter().all(|exec| exec.limit == Some(LIMIT) && exec.keep_bytes == MOST_BYTES));
+        let bad: Arc<dyn Node> = Arc::new(Fake::new("fake").program("count", fails(1, "denied\n")));
+        let why = start(&Twice, &Thing::Processors, &bad).err().unwrap();
+        assert_eq!(why.to_string(), "`count` failed: denied");
+    }
+}

@@ -1,0 +1,176 @@
+//! The power that a meter of the user's tells (`--power-command`): a plug, a power supply, a management controller.
+//! Only who named it knows what it is put to.
+//!
+//! The mean power is the integral over the readings, by trapezoids, over the time between the first and the last; the
+//! energy is that over the whole time. Where they are of less than half of it, nothing is told.
+
+use std::time::Duration;
+
+use vmio_model::figure::{Figure, Reading};
+use vmio_node::Exec;
+
+use super::{ByCommand, Heard, Probe, Runs, Thing, Unseen, Way, power};
+
+/// How long after its start one that has ended is run again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The part of the time that readings have to be of.
+const LEAST: f64 = 0.5;
+/// Seconds by which they may be of more than the time: a meter tells what was a moment ago.
+const SLACK: f64 = 1.0;
+
+/// Entry of the list of probes.
+pub struct PowerCommand;
+
+impl Probe for PowerCommand {
+    fn name(&self) -> &'static str {
+        "power-command"
+    }
+    fn about(&self) -> &'static str {
+        "energy and mean power by a meter of the user's; blind to what is not plugged into it, and to what changes \
+         faster than it tells"
+    }
+    fn figures(&self, _: &Thing) -> Vec<Figure> {
+        power::figures()
+    }
+    fn sees(&self, thing: &Thing) -> bool {
+        matches!(thing, Thing::Meter { .. })
+    }
+    fn way(&self) -> Way {
+        Way::Command(&PowerCommand)
+    }
+}
+
+impl ByCommand for PowerCommand {
+    fn command(&self, thing: &Thing) -> Result<Exec, Unseen> {
+        let Thing::Meter { command } = thing else { return Err(Unseen::OtherThing("it is no meter")) };
+        Ok(exec(command))
+    }
+    fn runs(&self) -> Runs {
+        Runs::Meanwhile { again: AGAIN }
+    }
+    fn conclude(&self, _: &Thing, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        let seconds = heard.seconds;
+        let told: Vec<(f64, Told)> = heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
+        if told.len() < heard.said.len() {
+            notes.push(format!("power-command: {} lines tell no watts", heard.said.len() - told.len()));
+        }
+        // By the meter's clock where that goes on with ours, which knows when a line came, not when it was true.
+        let own: Option<Vec<(f64, f64)>> = told.iter().map(|(_, told)| Some((told.seconds?, told.watts))).collect();
+        let goes_on = |all: &Vec<(f64, f64)>| {
+            all.is_sorted_by(|a, b| a.0 <= b.0) && mean(all).is_some_and(|(_, span)| span <= seconds + SLACK)
+        };
+        let came = || told.iter().map(|(at, told)| (*at, told.watts)).collect();
+        let (watts, span) = mean(&own.filter(goes_on).unwrap_or_else(came)).ok_or(Unseen::FewReadings)?;
+        if span < LEAST * seconds {
+            return Err(Unseen::SeldomTold { told: span, seconds });
+        }
+        Ok(power::readings("meter", watts * seconds, seconds).into())
+    }
+}
+
+/// The meter, as a shell starts it.
+pub(super) fn exec(command: &str) -> Exec {
+    Exec::new("sh").args(["-c", command])
+}
+
+/// A line of a meter.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Told {
+    /// By its own clock, whenever that began.
+    seconds: Option<f64>,
+    watts: f64,
+}
+
+/// `WATTS` or `SECONDS WATTS`; `None` for anything else.
+pub(super) fn parse(line: &str) -> Option<Told> {
+    let numbers = line.split_ascii_whitespace().map(|word| word.parse::<f64>().ok().filter(|n| n.is_finite()));
+    let told = match numbers.collect::<Option<Vec<f64>>>()?.as_slice() {
+        [watts] => Told { seconds: None, watts: *watts },
+        [seconds, watts] => Told { seconds: Some(*seconds), watts: *watts },
+        _ => return None,
+    };
+    (told.watts >= 0.0).then_some(told)
+}
+
+/// Mean power from the first reading to the last, and the time between them; `None` where there is none.
+fn mean(readings: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let span = readings.last()?.0 - readings.first()?.0;
+    let pairs = readings.iter().zip(readings.iter().skip(1));
+    let joules: f64 = pairs.map(|((from, before), (to, after))| (to - from) * (before + after) / 2.0).sum();
+    (span > 0.0).then(|| (joules / span, span))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Instant;
+
+    use vmio_model::figure::Unit;
+    use vmio_model::result::{Seen, Watched};
+    use vmio_node::{Local, Node};
+
+    use super::super::{Subject, Watch};
+    use super::*;
+
+    fn of(seconds: f64, said: &[(f64, &str)]) -> Result<[f64; 2], String> {
+        let said = said.iter().map(|(at, line)| (*at, (*line).to_owned())).collect();
+        let thing = Thing::Meter { command: "meter".into() };
+        let found = PowerCommand.conclude(&thing, &Heard { seconds, said }, &mut Vec::new());
+        let value = |reading: &Reading| reading.value.typical().unwrap();
+        found.map(|all| [value(&all[0]), value(&all[1])]).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn energy_is_the_integral() {
+        // From 100 W to 200 W in a second, and one more at 200 W: 350 J in two of the two and a half seconds.
+        let ramp = [(0.25, "100"), (1.25, "200"), (2.25, "200.0")];
+        assert_eq!(of(2.5, &ramp), Ok([437.5, 175.0]));
+        // As the meter says, not as its lines came.
+        let own = [(2.4, "1790000000.5 100"), (2.4, "1790000001.5 200"), (2.4, "1790000002.5 200")];
+        assert_eq!(of(2.5, &own), Ok([437.5, 175.0]));
+        // A clock that begins anew with each call tells nothing.
+        assert_eq!(of(2.0, &[(0.0, "0.1 50"), (1.0, "0.1 50"), (2.0, "0.1 50")]), Ok([100.0, 50.0]));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_figure() {
+        let few = Err("fewer than two readings".to_owned());
+        assert_eq!((of(2.0, &[]), of(2.0, &[(1.0, "100")])), (few.clone(), few.clone()));
+        assert_eq!(of(2.0, &[(0.0, "starting"), (1.0, "nan"), (1.5, "-3"), (2.0, "1 2 3")]), few);
+        // A log of yesterday's, all at once.
+        assert_eq!(of(2.0, &[(0.1, "0 100"), (0.1, "3600 100")]), few);
+        let seldom = of(60.0, &[(1.0, "100"), (2.0, "100")]).unwrap_err();
+        assert_eq!(seldom, "the meter told its power for 1.0 s of 60.0 s");
+        assert_eq!((parse("12 W"), parse("inf"), parse("")), (None, None, None));
+    }
+
+    /// A made-up meter, for real: 40 W and 60 W by turns.
+    #[test]
+    fn a_script_is_a_meter() {
+        let node: Arc<dyn Node> = Arc::new(Local::new());
+        let meter = |script: &str, seconds: u64| -> (Vec<Seen>, Vec<String>, f64) {
+            let meter = Thing::Meter { command: script.into() };
+            let watch = Watch::start(vec![Subject::here(node.clone(), meter)]).unwrap();
+            let began = Instant::now();
+            thread::sleep(Duration::from_secs(seconds));
+            let seen = watch.stop().unwrap();
+            (seen.seen, seen.notes, began.elapsed().as_secs_f64())
+        };
+        let (seen, notes, seconds) = meter("while :; do echo 40; sleep 0.1; echo 60; sleep 0.1; done", 2);
+        let [seen] = seen.as_slice() else { panic!("{seen:?} {notes:?}") };
+        assert_eq!((&seen.watched, seen.probe.as_str()), (&Watched::Other("power-command".into()), "power-command"));
+        let units = [("energy".to_owned(), Unit::Joules), ("power".to_owned(), Unit::Watts)];
+        assert_eq!(seen.units, BTreeMap::from(units));
+        let [joules, watts] = ["energy", "power"].map(|name| {
+            let reading = seen.figures.iter().find(|reading| reading.figure == name).unwrap();
+            assert_eq!(reading.labels["domain"], "meter");
+            reading.value.typical().unwrap()
+        });
+        assert!((40.0..=60.0).contains(&watts) && (joules / watts - seconds).abs() < 1.0, "{joules} J, {watts} W");
+        let (none, notes, _) = meter("echo no meter >&2; exit 1", 0);
+        assert_eq!((none, notes.len()), (Vec::new(), 1), "what is not measured is no figure");
+    }
+}

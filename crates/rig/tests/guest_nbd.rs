@@ -1,0 +1,76 @@
+//! A disk whose server and client are on two hosts, the target `nbd`, from the plan to the results.
+//! Run with `cargo test -- --ignored`; the agent must have been built (`make agent`).
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{Bed, cells, guest};
+use vmio_model::result::{Sample, Watched};
+use vmio_node::linux::process;
+use vmio_node::machine;
+use vmio_rig::engine::measure::Event;
+use vmio_testbed::must_be_root;
+
+/// The process of this run that serves a disk.
+fn server(bed: &Bed) -> Option<u32> {
+    let owner = bed.journal.cookie();
+    let serves = |pid: &u32| {
+        let words = process::command_line(&bed.node, *pid).unwrap_or_default();
+        words.first().is_some_and(|program| program.ends_with("qemu-storage-daemon"))
+    };
+    machine::marked_processes(|cookie| cookie == owner).iter().map(|process| process.pid).find(serves)
+}
+
+/// Roles whose processor time a sample tells.
+fn roles(sample: &Sample) -> Vec<String> {
+    let of_qemu = sample.seen.iter().filter(|seen| matches!(seen.watched, Watched::Hypervisor(_)));
+    of_qemu.flat_map(|seen| &seen.figures).filter_map(|reading| reading.labels.get("role").cloned()).collect()
+}
+
+/// Its cell is told with the server's end; the guest that is booted for the next one finds the server there again.
+#[test]
+#[ignore = "guest: needs QEMU"]
+fn a_server_on_another_host_that_is_killed_in_a_cell_is_back_for_the_next() {
+    must_be_root();
+    let bed = Bed::new();
+    let state = guest::state();
+    let text = "baseline = 'none'\n[[matrix]]\nsides = ['native', 'qemu']\n\
+                disks = { targets = ['nbd'], drivers = ['virtio-blk'], caches = ['none'], aios = ['threads'] }\n\
+                workloads = ['seq-write', 'seq-read']\n";
+    let planned = cells::planned(text, &bed.dir(), &state);
+    let left_out: Vec<_> = planned.left_out.iter().map(|l| (l.cell.key(), l.why.to_string())).collect();
+    assert_eq!(left_out.len(), 2, "{left_out:?}");
+    let natively = |(key, why): &(String, String)| key.starts_with("nbd/native/") && why.contains("nbd-client");
+    assert!(left_out.iter().all(natively), "{left_out:?}");
+
+    let (mut killed, mut told) = (None, Vec::new());
+    let run = cells::measure_by(cells::one_round, &planned, &state, &bed.journal, &mut |event| match event {
+        Event::Cell(cell, _) if killed.is_none() => {
+            let pid = server(&bed).unwrap();
+            kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), Signal::KILL).unwrap();
+            killed = Some((cell.key(), pid));
+        }
+        Event::Stored(_) => assert_ne!(server(&bed), killed.as_ref().map(|(_, pid)| *pid), "another one serves"),
+        Event::Retry(cell, why) | Event::GaveUp(cell, why) | Event::LeftOut(cell, why) => {
+            told.push((cell.key(), (*why).to_owned()));
+        }
+        _ => {}
+    });
+    println!("{told:#?}");
+    let [(first, why)] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(Some(first), killed.as_ref().map(|(key, _)| key));
+    assert!(why.contains("vmio-nbd.raw") && why.contains("killed by signal 9"), "{why}");
+    assert_eq!((run.samples.len(), run.skipped.len()), (2, 2), "{:?}", run.skipped);
+    for sample in &run.samples {
+        let key = sample.cell.key();
+        println!("{key}: {:.0} MB/s", sample.result.figure("bandwidth").unwrap() / 1e6);
+        let place = &run.effective[key.rsplit_once('/').unwrap().0];
+        assert!(place["server"].ends_with("NBD over TCP") && place["server.cache.direct"] == "true", "{place:?}");
+        // What the other host spends is no part of the price here.
+        let roles = roles(sample);
+        assert!(roles.iter().any(|role| role == "vcpu") && !roles.iter().any(|role| role == "server"), "{roles:?}");
+    }
+    assert_eq!(bed.journal.undo_all(), [""; 0]);
+    assert_eq!((bed.files(), server(&bed)), (Vec::new(), None));
+}
