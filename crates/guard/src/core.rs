@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use vmio_model::control::{Allocator, Control, InForce, Seen};
-use vmio_model::policy::Policy;
-use vmio_model::policy::compile::{Abilities, Refusal, shared};
+use vmio_model::policy::compile::{Refusal, shared};
 use vmio_model::policy::pool::Who;
 use vmio_model::policy::program::Program;
+use vmio_model::policy::{Abilities, Policy};
 
 use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Strictness, desired};
 use crate::found::Found;

@@ -95,10 +95,8 @@ impl Known {
         }
         let met = passed as f64 * 8.0 >= min.bits() as f64 * seconds * MET;
         // Who gets nothing may well want nothing.
-        self.flooded_now = match full && min > BitRate::ZERO && passed > 0 && !met {
-            true => self.flooded_now + time,
-            false => Duration::ZERO,
-        };
+        self.flooded_now =
+            if full && min > BitRate::ZERO && passed > 0 && !met { self.flooded_now + time } else { Duration::ZERO };
         if !self.flooded_now.is_zero() {
             self.flooded += time;
         }

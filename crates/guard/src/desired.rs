@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
-use vmio_model::policy::compile::{Abilities, Compiled, Refusal, compile};
+use vmio_model::policy::compile::{Compiled, Refusal, compile};
 use vmio_model::policy::pool::{Pool, Who};
-use vmio_model::policy::{Direction, Entry, Policy};
+use vmio_model::policy::{Abilities, Direction, Entry, Policy};
 
 use crate::found::Found;
 

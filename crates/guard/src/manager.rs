@@ -22,16 +22,18 @@ use crate::undo_log::{Entries, Entry, HOST, UndoLog};
 mod change;
 pub mod document;
 mod error;
+mod key;
 mod read;
 mod set;
 mod unconfirmed;
 
 use document::Status;
 pub use error::{FilesError, ManagerError, Senseless};
+pub use key::Key;
 pub use read::Texts;
 use read::{Read, read};
+pub use set::Change;
 use set::SetOver;
-pub use set::{Change, Key};
 use unconfirmed::{LastConfirmed, Waiting};
 
 /// Times from an interface's appearing to its limit that are kept.

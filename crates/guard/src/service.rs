@@ -141,12 +141,12 @@ impl Service {
         let log = UndoLog::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         // Until it has ended. Who only observes is in nobody's way.
-        let _alone = match self.plane.abilities.plane == linux::ENTRY.abilities.plane {
-            true => Some(Alone::take().map_err(|e| system(("look for another guard".into(), e)))?),
-            false => None,
-        }
-        .transpose()
-        .map_err(ServiceError::Another)?;
+        let _alone = if self.plane.abilities.plane == linux::ENTRY.abilities.plane {
+            let alone = Alone::take().map_err(|e| system(("look for another guard".into(), e)))?;
+            Some(alone.map_err(ServiceError::Another)?)
+        } else {
+            None
+        };
         let listeners = Listeners::open(&self.socket, self.group, self.tcp).map_err(system)?;
         let groups = if self.plane.changes { Some(Groups::open(&log)?) } else { None };
         let (plane, options) = (self.plane, Options { takeover: self.takeover, log: log.clone() });

@@ -74,14 +74,14 @@ fn kind(device: &Device<'_>, name: &str) -> (&'static str, Option<bool>) {
     // A partition has the name of its disk in front.
     let numbered =
         |prefix: &str| name.strip_prefix(prefix).is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
-    match () {
-        () if numbered("zd") => ("zvol", None),
-        () if numbered("rbd") => ("rbd", Some(true)),
-        () if numbered("nbd") => ("nbd", None),
-        () if device.has_loop_file() => ("loop", None),
-        () if device.is_partition() => ("partition", Some(false)),
-        () => ("block", None),
+    let known = [("zd", ("zvol", None)), ("rbd", ("rbd", Some(true))), ("nbd", ("nbd", None))];
+    if let Some((_, kind)) = known.into_iter().find(|known| numbered(known.0)) {
+        return kind;
     }
+    if device.has_loop_file() {
+        return ("loop", None);
+    }
+    if device.is_partition() { ("partition", Some(false)) } else { ("block", None) }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 use crate::allocate::dba::{Loop, Measures};
 use crate::allocate::{Demand, Member, cap, exact};
 use crate::picos::rate_of;
-use crate::policy::compile::{Abilities, Form};
 use crate::policy::program::Hierarchy;
+use crate::policy::{Abilities, Form};
 use crate::rate::BitRate;
 
 mod stage;

@@ -301,25 +301,24 @@ fn setting(a: &Settings, b: &Settings) -> bool {
 
 /// The one thing in which two jobs on a disk differ.
 fn job(x: &DiskTraits, y: &DiskTraits) -> Option<Changed> {
-    match () {
-        // One job by two names: nothing differs.
-        () if x == y => None,
-        () if *y == (DiskTraits { depth: y.depth, ..x.clone() }) => Some(Changed::Depth),
-        () if *y == (DiskTraits { engine: y.engine.clone(), ..x.clone() }) => Some(Changed::Engine),
-        () if *y == (DiskTraits { direct: y.direct, ..x.clone() }) => Some(Changed::PageCache),
-        () => None,
-    }
+    let jobs = [
+        (Changed::Depth, DiskTraits { depth: y.depth, ..x.clone() }),
+        (Changed::Engine, DiskTraits { engine: y.engine.clone(), ..x.clone() }),
+        (Changed::PageCache, DiskTraits { direct: y.direct, ..x.clone() }),
+    ];
+    // One job by two names: nothing differs.
+    jobs.into_iter().find(|(_, job)| x != y && job == y).map(|(changed, _)| changed)
 }
 
 /// The one thing in which two ways to see a disk differ.
 fn disk(a: &Attachment, b: &Attachment) -> Option<Changed> {
-    match () {
-        () if *b == (Attachment { driver: b.driver.clone(), ..a.clone() }) => Some(Changed::Driver),
-        () if *b == (Attachment { cache: b.cache, aio: b.aio, ..a.clone() }) => Some(Changed::CacheAio),
-        () if *b == (Attachment { iothread: b.iothread, ..a.clone() }) => Some(Changed::Iothread),
-        () if *b == (Attachment { options: b.options.clone(), ..a.clone() }) => Some(Changed::Options),
-        () => None,
-    }
+    let ways = [
+        (Changed::Driver, Attachment { driver: b.driver.clone(), ..a.clone() }),
+        (Changed::CacheAio, Attachment { cache: b.cache, aio: b.aio, ..a.clone() }),
+        (Changed::Iothread, Attachment { iothread: b.iothread, ..a.clone() }),
+        (Changed::Options, Attachment { options: b.options.clone(), ..a.clone() }),
+    ];
+    ways.into_iter().find(|(_, way)| way == b).map(|(changed, _)| changed)
 }
 
 /// What one cell gets over another in the same run, paired by round, by the figure of the first

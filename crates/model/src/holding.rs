@@ -11,8 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{Fact, Nic};
-use crate::policy::Direction;
-use crate::policy::compile::Abilities;
+use crate::policy::{Abilities, Direction};
 use crate::rate::BitRate;
 
 /// Where the excess waits.

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use pattern::{EITHER, PLACE};
 
-pub use effects::{Compared, Judged, Verdict, judge};
+pub use effects::{Compared, Judged, judge};
 pub use pattern::Pattern;
 pub use scores::{ScoreJudged, scores};
 pub use series::{OnEnd, PrintedSeries, Series, SeriesRow, SeriesTable, series};
+pub use sure::Verdict;
 pub use tables::{Ours, Table, TableRow, tables};
 pub use transfers::{Printed, Sent, TransferRow, Transferred, Transfers};
 

@@ -9,6 +9,7 @@
 //! corosync) is sent and received over the same wire as the guests', and a guest that floods either
 //! direction would starve it. An interface is in the pools of the directions in which it has a class.
 
+mod abilities;
 pub mod assign;
 mod check;
 pub mod compile;
@@ -35,6 +36,7 @@ use crate::allocate::Member;
 use crate::problem::Problem;
 use crate::rate::BitRate;
 
+pub use abilities::{Abilities, Form};
 pub use effective::effective_minima;
 pub use matcher::{Kind, Matcher, NameError, interface_name, label};
 pub use program::Framing;

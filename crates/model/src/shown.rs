@@ -53,10 +53,10 @@ pub fn quoted(text: &str) -> String {
 }
 
 fn replaced(text: &str, hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
-    match text.contains(&hidden) {
-        true => Cow::Owned(text.chars().map(|c| if hidden(c) { INSTEAD } else { c }).collect()),
-        false => Cow::Borrowed(text),
+    if !text.contains(&hidden) {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(text.chars().map(|c| if hidden(c) { INSTEAD } else { c }).collect())
 }
 
 /// JSON whose strings hold the same, but written with escapes where a character must not be shown: outside

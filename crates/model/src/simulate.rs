@@ -21,7 +21,8 @@ mod source;
 mod tests;
 
 use crate::allocate::Member;
-use crate::policy::compile::{Abilities, Refusal};
+use crate::policy::Abilities;
+use crate::policy::compile::Refusal;
 use crate::rate::BitRate;
 
 pub use crate::control::Allocator;

@@ -109,6 +109,14 @@ impl Ratio {
         self.interval.is_some_and(|i| i.below(bound))
     }
 
+    /// In words: `3.10 times (2.80 to 3.40)`.
+    pub fn times(&self) -> String {
+        match self.interval {
+            Some(i) => format!("{:.2} times ({:.2} to {:.2})", self.value, i.low, i.high),
+            None => format!("{:.2} times", self.value),
+        }
+    }
+
     /// The same comparison seen from the other side.
     pub fn inverse(&self) -> Ratio {
         let interval = self.interval.map(|i| Interval { low: 1.0 / i.high, high: 1.0 / i.low });

@@ -273,10 +273,7 @@ fn study(half_width: f64) -> Study {
 fn sample(cell: &Planned, traits: &WorkloadTraits, figure: f64, round: u32) -> Sample {
     let seconds = 1.5;
     let Some(job) = &traits.disk else { return over_a_path(cell, figure, round) };
-    let bytes = match traits.judged_by == BANDWIDTH {
-        true => figure * seconds,
-        false => figure * seconds * job.block_bytes as f64,
-    };
+    let bytes = figure * seconds * if traits.judged_by == BANDWIDTH { 1.0 } else { job.block_bytes as f64 };
     let (request, queue_depth, busy_ratio) = cell.device;
     let request_bytes = if request > 0.0 { request } else { job.block_bytes as f64 };
     let ios = (bytes / request_bytes) as u64;

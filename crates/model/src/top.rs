@@ -8,6 +8,7 @@ pub mod load;
 pub mod process;
 pub mod reading;
 pub mod rows;
+pub mod share;
 pub mod verdict;
 mod words;
 

@@ -24,7 +24,8 @@ pub mod ssh;
 pub mod tap;
 pub mod udp;
 
-pub use agent::remote::{Halves, Remote};
+pub use agent::remote::Remote;
+pub use agent::stream::Halves;
 pub use agent::{Agent, container, init, stream};
 pub use fake::Fake;
 pub use helper::proto;

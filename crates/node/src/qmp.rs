@@ -128,10 +128,7 @@ impl Qmp {
     /// The next message: one line, or several (`pretty=on`).
     fn line(&mut self, command: &str, end: Instant) -> Result<Value> {
         loop {
-            let got = match Instant::now() < end {
-                true => self.more(end),
-                false => Err(ErrorKind::TimedOut.into()),
-            };
+            let got = if Instant::now() < end { self.more(end) } else { Err(ErrorKind::TimedOut.into()) };
             match got {
                 Ok(0) => return Err(self.break_off(command, "QEMU closed the monitor".into())),
                 Ok(_) if !self.begun.ends_with(b"\n") => {}

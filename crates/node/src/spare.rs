@@ -25,7 +25,8 @@ use crate::linux::{mounts, system};
 use crate::{Node, Reader};
 
 pub use self::pin::{Identity, Pinned, Spare, path_of};
-use self::users::{Users, Wanted};
+use self::process::Wanted;
+use self::users::Users;
 
 /// Result of these looks.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -80,10 +80,10 @@ impl Own {
 
     /// The variable that names its file for guests of a kind of processor.
     pub fn variable_for(&self, arch: Arch) -> String {
-        match arch.is_own() {
-            true => self.variable.to_owned(),
-            false => format!("{}_{}", self.variable, arch.name().to_uppercase()),
+        if arch.is_own() {
+            return self.variable.to_owned();
         }
+        format!("{}_{}", self.variable, arch.name().to_uppercase())
     }
 
     /// Where it is on a machine that may be a guest, or another one, which has it in its `PATH`: as a part of a guest's image,

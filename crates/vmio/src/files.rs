@@ -36,16 +36,12 @@ pub fn write(file: &Path, content: &str) -> anyhow::Result<()> {
 
 /// An error with what to do about it.
 pub fn told(file: &Path, e: io::Error) -> anyhow::Error {
-    let failure = match is_full(&e) {
-        true => {
-            let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            Failure::new(
-                Exit::Failed,
-                format!("the disk of {} is full: {} was not written", dir.display(), file.display()),
-            )
+    let failure = if is_full(&e) {
+        let dir = file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Failure::new(Exit::Failed, format!("the disk of {} is full: {} was not written", dir.display(), file.display()))
             .help("free some space there, or name a file elsewhere; what was measured is kept")
-        }
-        false => unwritable(file),
+    } else {
+        unwritable(file)
     };
     anyhow::Error::new(e).context(failure)
 }

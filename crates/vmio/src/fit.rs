@@ -56,11 +56,10 @@ fn tail(text: &str, width: usize) -> &str {
 /// At most `width` columns of a text: its beginning, and a mark where it was cut.
 pub fn cut(text: &str, width: usize) -> String {
     let text = plain(text);
-    match columns(&text) <= width {
-        true => text.into_owned(),
-        false if width == 0 => String::new(),
-        false => format!("{}{MARK}", head(&text, width - 1)),
+    if columns(&text) <= width {
+        return text.into_owned();
     }
+    if width == 0 { String::new() } else { format!("{}{MARK}", head(&text, width - 1)) }
 }
 
 /// At most `width` columns of a name: its beginning and its end.
@@ -152,10 +151,10 @@ pub fn folded(text: &str) -> String {
 fn unstyled(text: &str) -> Cow<'_, str> {
     let mut parts = text.split("\x1b[");
     let first = parts.next().unwrap_or_default();
-    match first.len() == text.len() {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(parts.fold(first.to_owned(), |all, part| all + part.split_once('m').map_or(part, |p| p.1))),
+    if first.len() == text.len() {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(parts.fold(first.to_owned(), |all, part| all + part.split_once('m').map_or(part, |p| p.1)))
 }
 
 /// The words of a text, numbers with their units.

@@ -68,13 +68,11 @@ impl Paths {
 
     fn config(root: bool, var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let absolute = |name: &str| var(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        match root {
-            true => Some("/etc/vmio/scan.toml".into()),
-            false => {
-                let dir = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-                Some(dir.join("vmio/scan.toml"))
-            }
+        if root {
+            return Some("/etc/vmio/scan.toml".into());
         }
+        let dir = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+        Some(dir.join("vmio/scan.toml"))
     }
 
     /// The last scan that was kept for `vmio scan --diff`.

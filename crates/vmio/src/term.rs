@@ -74,10 +74,7 @@ impl Style {
         self.clean(text).replace(['\n', '\t'], "\u{fffd}")
     }
     fn wrap(self, code: &str, text: &str) -> String {
-        match self.on && !text.is_empty() {
-            true => format!("\x1b[{code}m{text}\x1b[0m"),
-            false => text.to_owned(),
-        }
+        if self.on && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 

@@ -8,9 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 
 use vmio_model::allocate::dba::Measures;
 use vmio_model::control::Allocator;
-use vmio_model::policy::Links;
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::{Abilities, Links};
 
 use super::*;
 use crate::manager::{FilesError, Start, Texts};

@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 use vmio_model::allocate::dba::Measures;
-use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::compile::{Abilities, Form};
+use vmio_model::policy::{Abilities, Direction, Form};
 use vmio_model::rate::BitRate;
 
 use super::*;

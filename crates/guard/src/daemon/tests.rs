@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::Abilities;
 use vmio_model::rate::BitRate;
 use vmio_testbed::poll_until;
 

@@ -3,9 +3,8 @@
 //! everybody else's limits off, nor one that a pattern happens to match: it is noted, and left to `default`.
 
 use vmio_model::holding::{Holding, Queue, Waits, holding, of_nobody};
-use vmio_model::policy::compile::Abilities;
 use vmio_model::policy::pool::called;
-use vmio_model::policy::{Direction, Policy};
+use vmio_model::policy::{Abilities, Direction, Policy};
 
 use super::{Matched, Unheld};
 

@@ -89,10 +89,10 @@ impl Dial {
             (GroupKey::CpuMax, _) => {
                 let (_, period_us) = quota(now).ok_or_else(|| WhyNot::Nonsense(now.to_owned()))?;
                 let us = u128::from(value) * u128::from(period_us) / u128::from(PROCESSOR);
-                match us < u128::from(LEAST_QUOTA_US) {
-                    true => Err(WhyNot::ShortPeriod { period_us, us, least_us: LEAST_QUOTA_US }),
-                    false => Ok(format!("{us} {period_us}")),
+                if us < u128::from(LEAST_QUOTA_US) {
+                    return Err(WhyNot::ShortPeriod { period_us, us, least_us: LEAST_QUOTA_US });
                 }
+                Ok(format!("{us} {period_us}"))
             }
             (GroupKey::MemoryMax, _) => Ok((value / page_bytes * page_bytes).to_string()),
         }

@@ -108,10 +108,8 @@ impl Machine {
 
     /// A process with one thread, in this group.
     pub fn process(&self, pid: u32, parent: u32, group: &str) {
-        let text = match self.v2 {
-            true => format!("0::/{group}\n"),
-            false => format!("2:memory:/{group}\n1:cpu:/{group}\n0::/\n"),
-        };
+        let text =
+            if self.v2 { format!("0::/{group}\n") } else { format!("2:memory:/{group}\n1:cpu:/{group}\n0::/\n") };
         self.proc.set(format!("/proc/{pid}/comm"), "qemu\n");
         self.proc.set(format!("/proc/{pid}/stat"), format!("{pid} (qemu) S {parent} 1 1 0 -1 4194560 0 0\n"));
         self.proc.set(format!("/proc/{pid}/cgroup"), text.clone());

@@ -317,10 +317,7 @@ impl<H: Host> Groups<H> {
         }
         let again = last.is_some_and(|limit| limit.value == value && limit.before == before);
         let limit = Limit::new(wanted.guest, spot, wanted.key, before.clone(), value.clone());
-        let recorded = match again {
-            true => None,
-            false => Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?),
-        };
+        let recorded = if again { None } else { Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?) };
         let refused = |source| WhyNot::Refused { key: dial.key, file: dial.file(), value: value.clone(), source };
         let unread = |source| WhyNot::Io { path: file.clone(), done: "read back", source };
         let found = dial.write(group, &value).map_err(refused).and_then(|()| dial.read(group).map_err(unread));

@@ -309,10 +309,10 @@ fn events(others: bool) -> impl Strategy<Value = Vec<Event>> {
         (any::<bool>(), 0usize..3, 1u32..9).prop_map(|(a, which, n)| Event::Other(a, which, n)),
         any::<bool>().prop_map(Event::Anew),
     ];
-    match others {
-        true => prop::collection::vec(prop_oneof![own, foreign], 0..24).boxed(),
-        false => prop::collection::vec(own, 0..24).boxed(),
+    if !others {
+        return prop::collection::vec(own, 0..24).boxed();
     }
+    prop::collection::vec(prop_oneof![own, foreign], 0..24).boxed()
 }
 
 /// Plays events, each with three looks, the last of which changes nothing; then all is undone with little memory in use.

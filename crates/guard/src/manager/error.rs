@@ -3,7 +3,7 @@
 use vmio_model::policy::PolicyError;
 use vmio_model::problem::Problem;
 
-use super::Key;
+use super::key::Key;
 use crate::core::CoreError;
 use crate::daemon::{Gone, StartError};
 use crate::planes::linux;

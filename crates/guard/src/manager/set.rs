@@ -3,49 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use vmio_model::policy::groups::GroupKey;
 
-use super::Senseless;
+use super::error::Senseless;
+use super::key::Key;
 use crate::undo_log::{Entry, HOST};
-
-/// Keys of a class that may be set over the files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Key {
-    /// Guaranteed rate.
-    Min,
-    /// Limit.
-    Max,
-    /// 1 to 8.
-    Priority,
-    /// Share of spare.
-    Weight,
-    /// The guest's share of busy processors.
-    CpuWeight,
-    /// Most processors' worth of time.
-    CpuMax,
-    /// Most memory.
-    MemoryMax,
-}
-
-impl Key {
-    /// All.
-    pub const ALL: [Key; 7] =
-        [Key::Min, Key::Max, Key::Priority, Key::Weight, Key::CpuWeight, Key::CpuMax, Key::MemoryMax];
-
-    /// As the policy's files call it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Key::Min => "min",
-            Key::Max => "max",
-            Key::Priority => "priority",
-            Key::Weight => "weight",
-            Key::CpuWeight => GroupKey::CpuWeight.word(),
-            Key::CpuMax => GroupKey::CpuMax.word(),
-            Key::MemoryMax => GroupKey::MemoryMax.word(),
-        }
-    }
-}
 
 /// A change of what is over the files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +84,7 @@ fn written(key: Key, value: &str) -> toml::Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::policy::groups::GroupKey;
     use vmio_model::policy::{Links, Policy};
 
     use super::*;

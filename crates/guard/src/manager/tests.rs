@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use vmio_model::policy::Links;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::{Abilities, Links};
 use vmio_model::rate::BitRate;
 
 use super::*;

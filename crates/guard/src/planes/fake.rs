@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use vmio_model::control::InForce;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::Abilities;
 use vmio_model::policy::program::{PoolProgram, Program};
 
 use super::{Count, Entry, Observation, Plane, PlaneError, Scope, Setting};

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vmio_model::control::InForce;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::Abilities;
 
 use crate::desired::{Desired, Numbers, PoolKey};
 use crate::undo_log::{UndoLog, UndoLogError};

@@ -7,8 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use vmio_model::policy::Direction;
-use vmio_model::policy::compile::Abilities;
+use vmio_model::policy::{Abilities, Direction};
 use vmio_node::linux::net;
 use vmio_node::{Local, Reader};
 

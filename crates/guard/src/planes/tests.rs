@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::compile::Form;
-use vmio_model::policy::{Direction, Links, Policy};
+use vmio_model::policy::{Direction, Form, Links, Policy};
 use vmio_model::rate::BitRate;
 
 use super::*;

@@ -86,12 +86,12 @@ impl Files {
         }
         let root = require::root(look.reader()).is_ok();
         let Some(pid) = guest.pid else {
-            return match root {
-                true => Files::Unknown {
-                    why: "no process of the guest is known here, so nobody can say what it may read".to_owned(),
-                    mend: "look at it as the guest's user, by qemu-img info -U".to_owned(),
-                },
-                false => Files::Own,
+            if !root {
+                return Files::Own;
+            }
+            return Files::Unknown {
+                why: "no process of the guest is known here, so nobody can say what it may read".to_owned(),
+                mend: "look at it as the guest's user, by qemu-img info -U".to_owned(),
             };
         };
         let mut links = match process::descriptors(look.reader(), pid) {

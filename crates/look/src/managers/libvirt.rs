@@ -22,6 +22,7 @@ use answers::{caches, capacities, documents, is_uuid};
 
 mod answers;
 mod disks;
+mod element;
 mod nics;
 pub(super) mod xml;
 

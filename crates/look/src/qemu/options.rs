@@ -96,13 +96,13 @@ impl CommandLine {
                 }
                 continue;
             };
-            let takes = match () {
-                () if listed(ALONE, name) => false,
-                () if listed(WITH_ARGUMENT, name) => true,
-                () => {
-                    line.hides(format!("option -{name}"), "vmio does not know this option");
-                    rest.peek().is_some_and(|next| !next.starts_with('-'))
-                }
+            let takes = if listed(ALONE, name) {
+                false
+            } else if listed(WITH_ARGUMENT, name) {
+                true
+            } else {
+                line.hides(format!("option -{name}"), "vmio does not know this option");
+                rest.peek().is_some_and(|next| !next.starts_with('-'))
             };
             let text = if takes { rest.next().map(String::as_str) } else { Some("") };
             match text {

@@ -5,13 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use vmio_model::facts::{Disk, Guest};
+use vmio_model::facts::Guest;
 use vmio_model::top::load::{Device, DiskLoad, DiskSource, Transfer};
 use vmio_model::top::reading::DiskReading;
-use vmio_node::Reader;
-use vmio_node::linux::mounts;
 
-use super::member::Member;
+use super::member::{Member, hidden};
 use crate::backing::Backing;
 use crate::kinds::qemu::on_server;
 use crate::look::{Look, Question};
@@ -80,10 +78,10 @@ impl Libvirt {
             let known: Vec<String> =
                 libvirt::uuids(&list).into_iter().filter(|u| wanted.contains(u.as_str())).collect();
             asked.extend(known.iter().cloned());
-            match known.is_empty() {
-                true => Ok(String::new()),
-                false => ask(format!("domstats --block --nowait {}", known.join(" "))),
+            if known.is_empty() {
+                return Ok(String::new());
             }
+            ask(format!("domstats --block --nowait {}", known.join(" ")))
         });
         let took = clock(look) - began;
         match answer {
@@ -133,28 +131,6 @@ impl Libvirt {
             })
             .collect()
     }
-}
-
-/// Whether tracing does not show whose the requests of a disk are: what QEMU speaks to by itself
-/// (Ceph), and volumes of ZFS.
-fn hidden(disk: &Disk) -> bool {
-    let of_zfs = |source: &str| source.starts_with("/dev/zvol/") || source.starts_with("/dev/zd");
-    disk.place.source.as_deref().is_none_or(|source| !source.starts_with('/') || of_zfs(source))
-}
-
-/// File systems that hand requests in as the process that asked for them, and not by threads of their own.
-const DIRECT: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
-
-/// Whether tracing shows whose the requests of all of a guest's disks are, so that none seen are none.
-pub(super) fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
-    if !guest.is_qemu() || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
-        return false;
-    }
-    let mounts = guest.pid.and_then(|pid| mounts::of_process(reader, pid).ok()).unwrap_or_default();
-    guest.disks.iter().filter_map(|d| d.place.source.as_deref()).all(|source| {
-        let on = mounts::holding(&mounts, Path::new(source)).map(|mount| mount.filesystem.as_str());
-        source.starts_with("/dev/") || on.is_some_and(|filesystem| DIRECT.contains(&filesystem))
-    })
 }
 
 /// The disk that a file lies on, when it is one.

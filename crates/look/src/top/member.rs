@@ -1,15 +1,16 @@
 //! A guest and the files that say what it does: of its threads, its control group, its interfaces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
-use vmio_model::facts::Guest;
+use vmio_model::facts::{Disk, Guest};
 use vmio_model::top::load::Packets;
 use vmio_model::top::reading::{GuestReading, Interface, Part, ThreadReading};
 
+use vmio_node::Reader;
 use vmio_node::linux::cgroup::{self, Hierarchies, dir_of};
-use vmio_node::linux::process;
+use vmio_node::linux::{mounts, process};
 
-use super::domstats::traceable;
 use super::files::{Files, Kept};
 use super::parse;
 use crate::qemu::threads::MONITOR;
@@ -86,6 +87,28 @@ pub(super) fn member(
     }
 }
 
+/// Whether tracing does not show whose the requests of a disk are: what QEMU speaks to by itself
+/// (Ceph), and volumes of ZFS.
+pub(super) fn hidden(disk: &Disk) -> bool {
+    let of_zfs = |source: &str| source.starts_with("/dev/zvol/") || source.starts_with("/dev/zd");
+    disk.place.source.as_deref().is_none_or(|source| !source.starts_with('/') || of_zfs(source))
+}
+
+/// File systems that hand requests in as the process that asked for them, and not by threads of their own.
+const DIRECT: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
+
+/// Whether tracing shows whose the requests of all of a guest's disks are, so that none seen are none.
+fn traceable(reader: &dyn Reader, guest: &Guest) -> bool {
+    if !guest.is_qemu() || guest.disks.is_empty() || guest.disks.iter().any(hidden) {
+        return false;
+    }
+    let mounts = guest.pid.and_then(|pid| mounts::of_process(reader, pid).ok()).unwrap_or_default();
+    guest.disks.iter().filter_map(|d| d.place.source.as_deref()).all(|source| {
+        let on = mounts::holding(&mounts, Path::new(source)).map(|mount| mount.filesystem.as_str());
+        source.starts_with("/dev/") || on.is_some_and(|filesystem| DIRECT.contains(&filesystem))
+    })
+}
+
 /// Processor time of a control group: `cpu.stat` of version 2, `cpuacct.usage` of version 1.
 fn group_cpu(groups: &BTreeMap<String, String>, hierarchies: &Hierarchies) -> Option<(Kept, bool)> {
     let own = |controller: &str| groups.get(controller).filter(|p| p.as_str() != "/");
@@ -135,10 +158,8 @@ impl Member {
             Some((file, v2)) => {
                 let text = files.read(file);
                 self.gone |= text.is_none();
-                reading.group_run_ns = text.and_then(|t| match v2 {
-                    true => cgroup::cpu_used_ns(t),
-                    false => t.trim().parse().ok(),
-                });
+                reading.group_run_ns =
+                    text.and_then(|t| if *v2 { cgroup::cpu_used_ns(t) } else { t.trim().parse().ok() });
             }
             None => reading.threads = self.threads(files),
         }
@@ -205,9 +226,8 @@ impl Member {
         let inside = self.guest.shares_kernel();
         let own = self.net.as_mut().and_then(|file| files.read(file).map(parse::net_dev));
         let all = own.as_ref().unwrap_or(host_net);
-        let wanted = |name: &String| match inside && own.is_some() {
-            true => name != "lo",
-            false => self.interfaces.contains(name),
+        let wanted = |name: &String| {
+            if inside && own.is_some() { name != "lo" } else { self.interfaces.contains(name) }
         };
         let interface = |(name, (received, sent)): (&String, &(Packets, Packets))| {
             let (received, sent) = if inside && own.is_some() { (*sent, *received) } else { (*received, *sent) };

@@ -305,10 +305,10 @@ fn with_libvirt(source: &str) -> (Fake, Arc<Mutex<Vec<String>>>) {
         let mut asked = asked.lock().unwrap();
         let before = asked.iter().filter(|c: &&String| c.starts_with("domstats")).count() as u64;
         asked.push(command.trim().to_owned());
-        match command.starts_with("list") {
-            true => Some(says(format!("{}\n{}\n", uuid("a"), uuid("b")))),
-            false => Some(says(domstats(500 * before))),
+        if command.starts_with("list") {
+            return Some(says(format!("{}\n{}\n", uuid("a"), uuid("b"))));
         }
+        Some(says(domstats(500 * before)))
     });
     for (name, pid, more) in [("a", 100, drive.as_str()), ("b", 200, "")] {
         let line = TAP.replace("NAME", name).replace("UUID", &uuid(name));

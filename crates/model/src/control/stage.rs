@@ -54,9 +54,8 @@ impl Stage {
         time: u64,
     ) -> BitRate {
         // The others' leaves at the uplink give them more at once: no room is needed on what they were seen to use.
-        let demand = |((apart, demand), seen): ((&bool, &Demand), &Seen)| match apart {
-            true if !seen.held_back => Demand::Rate(rate_of(seen.passed, time)),
-            _ => *demand,
+        let demand = |((apart, demand), seen): ((&bool, &Demand), &Seen)| {
+            if *apart && !seen.held_back { Demand::Rate(rate_of(seen.passed, time)) } else { *demand }
         };
         let demands: Vec<Demand> = self.apart.iter().zip(demands).zip(seen).map(demand).collect();
         let grants = exact(root, members, &demands);

@@ -42,16 +42,16 @@ impl Words<'_> {
         let names = || std::iter::once(guest.name.as_str()).chain(ids());
         let fits = |glob: &Option<Glob>, name: &str| glob.as_ref().is_some_and(|glob| glob.matches(name));
         let uuid = |u: &String| u.to_lowercase().starts_with(&self.lower);
-        match () {
-            () if guest.name == word => Some(0),
-            () if ids().any(|id| id == word) => Some(1),
-            () if guest.pid.is_some_and(|pid| pid.to_string() == word) => Some(2),
-            () if word.len() >= UUID_CHARACTERS && guest.uuid.as_ref().is_some_and(uuid) => Some(3),
-            () if names().any(|name| fits(&self.glob, name)) => Some(4),
-            () if names().any(|name| name.to_lowercase() == self.lower) => Some(5),
-            () if names().any(|name| fits(&self.glob_lower, &name.to_lowercase())) => Some(6),
-            () => None,
-        }
+        let named = [
+            guest.name == word,
+            ids().any(|id| id == word),
+            guest.pid.is_some_and(|pid| pid.to_string() == word),
+            word.len() >= UUID_CHARACTERS && guest.uuid.as_ref().is_some_and(uuid),
+            names().any(|name| fits(&self.glob, name)),
+            names().any(|name| name.to_lowercase() == self.lower),
+            names().any(|name| fits(&self.glob_lower, &name.to_lowercase())),
+        ];
+        (0..).zip(named).find_map(|(rank, named)| named.then_some(rank))
     }
 }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::sure::{Found, Sides, Undecided, beyond, decide, figure, noise, sure};
+use super::sure::{Found, Sides, Undecided, Verdict, beyond, decide, figure, noise, sure};
 use super::tables::missing;
 use super::transfers::{Transferred, transferred};
 use super::{Effect, Here, Paper, Pattern, Reading, ScoreJudged, SeriesTable, scores, series};
@@ -29,29 +29,6 @@ use crate::run::Run;
 use crate::stats::multiple::{holm, p_value};
 use crate::stats::{Ratio, paired_ratio};
 use crate::summary::{SCHEMA_VERSION, Summary, pairs};
-
-/// What a run says of an effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(rename = "PaperVerdict")]
-pub enum Verdict {
-    /// It shows here.
-    Holds,
-    /// The contrary shows here.
-    Fails,
-    /// This run cannot tell.
-    NotDecidable,
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Verdict::Holds => "holds",
-            Verdict::Fails => "fails",
-            Verdict::NotDecidable => "not decidable",
-        })
-    }
-}
 
 /// An effect, judged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

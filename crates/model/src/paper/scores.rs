@@ -59,13 +59,11 @@ fn verdict(published: &PrintedScore, ours: Option<&Score>, emulated: bool) -> (V
     };
     let (low, high) = (published.ratio - published.tolerance, published.ratio + published.tolerance);
     let around = format!("within {:.0} points of it", published.tolerance * 100.0);
-    match () {
-        () if interval.above(low) && interval.below(high) => {
-            (Verdict::Holds, format!("the whole interval is {around}"))
-        }
-        () if interval.above(high) || interval.below(low) => {
-            (Verdict::Fails, format!("no part of the interval is {around}"))
-        }
-        () => open(format!("the interval is partly {around}")),
+    if interval.above(low) && interval.below(high) {
+        (Verdict::Holds, format!("the whole interval is {around}"))
+    } else if interval.above(high) || interval.below(low) {
+        (Verdict::Fails, format!("no part of the interval is {around}"))
+    } else {
+        open(format!("the interval is partly {around}"))
     }
 }

@@ -3,13 +3,39 @@
 
 use std::collections::BTreeSet;
 
-use super::{Effect, Measure, Relation, Verdict};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Measure, Relation};
 use crate::cell::Cell;
 use crate::result::{BANDWIDTH, Sample};
 use crate::run::Run;
 use crate::stats::Ratio;
 use crate::stats::multiple::LEVEL;
 use crate::summary::cell_noise;
+
+/// What a run says of an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "PaperVerdict")]
+pub enum Verdict {
+    /// It shows here.
+    Holds,
+    /// The contrary shows here.
+    Fails,
+    /// This run cannot tell.
+    NotDecidable,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::NotDecidable => "not decidable",
+        })
+    }
+}
 
 /// Which sides an effect compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,11 +99,10 @@ pub(super) fn figure(measure: Measure, s: &Sample) -> Option<f64> {
 
 /// What the ratio must lie beyond: the bound, or 1, where that is further and emulation hides differences.
 pub(super) fn beyond(effect: &Effect, ratio: &Ratio, sides: Sides, emulated: bool) -> f64 {
-    match hides(effect, sides, emulated) {
-        true if ratio.value > effect.bound => effect.bound.max(1.0),
-        true => effect.bound.min(1.0),
-        false => effect.bound,
+    if !hides(effect, sides, emulated) {
+        return effect.bound;
     }
+    if ratio.value > effect.bound { effect.bound.max(1.0) } else { effect.bound.min(1.0) }
 }
 
 /// Whether the interval lies wholly beyond it.

@@ -119,10 +119,7 @@ impl Transfers {
     fn patterns(&self, host: &[u32], guest: &[u32]) -> (Pattern, Option<Pattern>) {
         let held = |pattern: &Pattern, pins: &[u32]| Pattern { pins: pins.to_vec(), ..pattern.clone() };
         let (guest, host) = (held(&self.guest, guest), self.host.as_ref().map(|pattern| held(pattern, host)));
-        match self.at_once {
-            true => (Pattern { beside: host.map(Box::new), ..guest }, None),
-            false => (guest, host),
-        }
+        if self.at_once { (Pattern { beside: host.map(Box::new), ..guest }, None) } else { (guest, host) }
     }
 
     /// The cells that measure a row, by the paper's words: those of the guest and of the host apart, or one.
@@ -141,10 +138,7 @@ impl Transfers {
             (host, guest)
         };
         let printed = |(host, guest): &(Vec<u32>, Vec<u32>)| {
-            self.rows.iter().any(|row| match self.at_once {
-                true => row.host == *host && row.guest == *guest,
-                false => row.guest == *guest,
-            })
+            self.rows.iter().any(|row| row.guest == *guest && (!self.at_once || row.host == *host))
         };
         let fits = |cell: &Cell| {
             let (host, guest) = pins(cell);

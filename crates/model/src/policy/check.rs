@@ -40,10 +40,7 @@ pub fn read(files: &[(&str, &str)], over: Option<(&str, &str)>, links: &Links) -
     for list in [&mut problems, &mut warnings] {
         list.sort_by_key(|p| (number.get(p.file.as_str()).copied(), p.line, p.column));
     }
-    match problems.is_empty() {
-        true => Ok(Loaded { policy, warnings }),
-        false => Err(PolicyError { problems, warnings }),
-    }
+    if problems.is_empty() { Ok(Loaded { policy, warnings }) } else { Err(PolicyError { problems, warnings }) }
 }
 
 struct Check<'a> {

@@ -200,10 +200,7 @@ fn mac(text: &str, exact: bool) -> Result<(), NameError> {
     } else {
         text.chars().all(|c| c.is_ascii_hexdigit() || ":*?[]!^-".contains(c))
     };
-    match good {
-        true => Ok(()),
-        false => Err(NameError::Mac(text.to_owned())),
-    }
+    if good { Ok(()) } else { Err(NameError::Mac(text.to_owned())) }
 }
 
 #[cfg(test)]

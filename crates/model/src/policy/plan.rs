@@ -94,10 +94,10 @@ impl Ask {
             let by_kind = Kind::ALL.into_iter().find_map(|k| Some((k, who.strip_prefix(k.word())?.strip_prefix(':')?)));
             let (kind, name) = by_kind.unwrap_or((Kind::Name, who));
             let matcher = Matcher::new(kind, name).map_err(|why| format!("`{text}`: the name {why}; {how}"))?;
-            match matcher.is_exact() {
-                true => Ok((kind, name.to_owned())),
-                false => Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches")),
+            if matcher.is_exact() {
+                return Ok((kind, name.to_owned()));
             }
+            Err(format!("`{text}`: `{name}` is a pattern; name one interface that it matches"))
         };
         let ask = |(kind, name), direction, whole| Ask { kind, name, direction, demand, whole };
         let Some(stripped) = who.strip_suffix(":rx") else { return Ok(ask(one(who)?, Direction::GuestTx, None)) };

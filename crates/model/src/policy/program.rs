@@ -4,8 +4,7 @@
 
 use serde::Serialize;
 
-use super::Direction;
-use super::compile::Abilities;
+use super::{Abilities, Direction};
 use crate::rate::BitRate;
 
 /// How a frame counts on the wire.

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::change::{Names, Takes, qmp, shell, thrown_away};
 use super::live::seen;
-use super::support::{from_setting, times};
+use super::support::from_setting;
 use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
@@ -58,7 +58,7 @@ fn cause(gain: &Gain) -> String {
     format!(
         "The disk is the top of a chain of images. On one flat image, {} ran {} as fast.",
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

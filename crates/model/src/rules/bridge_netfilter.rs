@@ -5,7 +5,7 @@
 
 use super::change::{on_host, shell};
 use super::live::seen;
-use super::support::{away_from, times};
+use super::support::away_from;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
@@ -39,7 +39,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         format!(
             "Here the host's firewall saw the packets of the bridge. Over the same path, {} past it ran {} as fast.",
             g.after.workload(),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, away_from(m, SETTING, |set| set == "on", GAIN), cause, |_| {

@@ -4,7 +4,7 @@
 
 use super::change::{self, To};
 use super::live::seen;
-use super::support::{better, times};
+use super::support::better;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::cell::Cache;
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -61,19 +61,18 @@ fn cause(gain: &Gain) -> String {
         s.attachment().map(|a| format!("cache={} with aio={}", a.cache, a.aio)).unwrap_or_default()
     };
     let flushes = gain.before.attachment().is_some_and(|a| matches!(a.cache, Cache::Writethrough | Cache::Directsync));
-    let why = match flushes {
-        true => {
-            " The first one flushes each write before the guest hears of it; with the other one the guest's own flushes \
-             are passed on, so what it has been told is durable still is."
-        }
-        false => "",
+    let why = if flushes {
+        " The first one flushes each write before the guest hears of it; with the other one the guest's own flushes \
+         are passed on, so what it has been told is durable still is."
+    } else {
+        ""
     };
     format!(
         "The disk uses {}. With {}, {} ran {} as fast.{why}",
         pair(&gain.before),
         pair(&gain.after),
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

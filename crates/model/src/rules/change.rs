@@ -11,18 +11,20 @@ mod nic;
 mod qemu;
 mod qmp;
 mod slot;
+mod to;
 mod together;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use disk::{To, engine, known_everywhere, own_disk, thrown_away};
-pub use names::{Names, comment, shell, xml};
-pub use nic::{NicTo, new_card, own_nic};
+pub use disk::{engine, own_disk, thrown_away};
+pub use names::{Names, comment, known_everywhere, shell, xml};
+pub use nic::{new_card, own_nic};
 pub use qmp::qmp;
 pub use slot::slot_without;
 pub(super) use slot::{chained, read_slot};
-pub use together::{Sets, Together, together};
+pub use to::{NicTo, Sets, To};
+pub use together::{Together, together};
 
 use crate::cell::{Aio, Attachment, Cache};
 use crate::facts::Place;

@@ -33,13 +33,10 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
     if files.is_empty() {
         return None;
     }
-    let how = match files.iter().any(|file| file.replaced) {
-        true => "The guest has a file open whose name is gone or belongs to another file now",
-        false => "The guest has a file open whose name is gone",
-    };
+    let other = if files.iter().any(|file| file.replaced) { " or belongs to another file now" } else { "" };
     let cause = format!(
-        "{how}. It works on, and all that it wrote is lost when its process ends: do not shut it down, restart or \
-         migrate it before the file is copied."
+        "The guest has a file open whose name is gone{other}. It works on, and all that it wrote is lost when its \
+         process ends: do not shut it down, restart or migrate it before the file is copied."
     );
     let mut finding = rule.advice(disk, &[], &cause, save(disk, &files));
     finding.evidence = files.iter().map(|file| evidence(file)).collect();

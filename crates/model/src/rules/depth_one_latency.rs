@@ -1,7 +1,7 @@
 //! One small request at a time: the way through the hypervisor (a notification out, an interrupt
 //! in) is added to each and nothing hides it. It can be shortened with CPU time: polling.
 
-use super::support::{cite_ratio, cite_share, times};
+use super::support::{cite_ratio, cite_share};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Measured;
 use crate::summary::Share;
@@ -48,7 +48,7 @@ fn slow(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
          hypervisor and back, which no queue depth hides.",
         micros(there),
         micros(here - there),
-        times(&latency)
+        latency.times()
     );
     let mut finding = rule.finding(Severity::Note, share.key.clone(), cause, advice());
     let stalls = share.stalls().map_or(String::new(), |stalls| format!(" ({stalls})"));

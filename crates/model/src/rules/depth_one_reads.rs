@@ -2,7 +2,7 @@
 //! do not suffer alike, as the guest's kernel gathers them; a read has to be there before the
 //! application goes on.
 
-use super::support::{cite_estimate, disk_key, times};
+use super::support::{cite_estimate, disk_key};
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
@@ -36,7 +36,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
         format!(
             "With one read in flight the device had {queue:.2} requests in its queue: it waits for the guest between \
              reads. With {deeper} in flight the same disk gave {} as many.",
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     let mut all = rule.from_gains(m, gains.iter().copied(), cause, |_| advice());

@@ -6,7 +6,7 @@
 //! The depth is stated only where it is known: nothing deeper may surely gain, and the intervals
 //! of all deeper cells must exclude a gain of [`UNSEEN`].
 
-use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, stalls, times};
+use super::support::{cite_estimate, cite_ratio, disk_key, mostly_cached, stalls};
 use super::{Check, Cited, Finding, Need, Rule, Severity, change};
 use crate::facts::{Gain, Measured};
 use crate::result::{DiskTraits, IOPS};
@@ -106,7 +106,7 @@ fn finding(rule: &Rule, m: &Measured, disk: &str, of: (bool, u64), sweeps: &[Swe
     if let Some((gain, _)) = cached.first().filter(|(g, _)| g.ratio.surely_above(1.0)) {
         cause += &format!(
             " Read-ahead: with one read in flight the page cache gives {} what goes past it.",
-            times(&gain.ratio)
+            gain.ratio.times()
         );
     }
     let mut finding = rule.finding(Severity::Note, disk.to_owned(), cause, advice(first));

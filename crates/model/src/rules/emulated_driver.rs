@@ -4,7 +4,7 @@
 
 use super::change::{self, To};
 use super::live::seen;
-use super::support::{better, driver, is_emulated, times};
+use super::support::{better, driver, is_emulated};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::paper;
@@ -55,7 +55,7 @@ fn cause(gain: &Gain) -> String {
         driver(&gain.before),
         gain.after.workload(),
         driver(&gain.after),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

@@ -4,7 +4,7 @@
 
 use super::change::{NicTo, new_card, own_nic};
 use super::live::seen;
-use super::support::{studied_card, times};
+use super::support::studied_card;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell::Cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
@@ -37,7 +37,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             model(&g.before),
             g.after.workload(),
             model(&g.after),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_virtio), cause, |g| advice(m, g))

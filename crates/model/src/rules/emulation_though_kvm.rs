@@ -26,15 +26,13 @@ pub(super) const RULE: Rule = Rule {
 
 fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let here = p.kvm_here.filter(|_| p.accel == Some(Accel::Tcg))?;
-    let told = match here {
-        true => "This host has /dev/kvm; whether KVM works was not tested.",
-        false if p.kvm_here.source() == Some(&Source::TestBoot) => {
-            "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
-        }
-        false => {
-            "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the \
-             host is itself a guest, nested virtualisation."
-        }
+    let told = if here {
+        "This host has /dev/kvm; whether KVM works was not tested."
+    } else if p.kvm_here.source() == Some(&Source::TestBoot) {
+        "KVM's device is there and opens, and a guest that was booted to try it did not run: see `vmio doctor`."
+    } else {
+        "This host has no working KVM: check the firmware's settings (VT-x, AMD-V), the kvm module, or, if the \
+         host is itself a guest, nested virtualisation."
     };
     let cause = format!(
         "QEMU emulates each instruction of this guest in software (TCG), which takes many times the CPU time. {told}"

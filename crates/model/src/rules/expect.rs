@@ -171,10 +171,8 @@ fn told(changed: Changed, proof: &Proof, ratio: &Ratio, interval: Interval, run:
         None if run.elsewhere => "there".to_owned(),
         None => "here".to_owned(),
     };
-    let emulated = match run.emulated {
-        true => ", under software emulation (TCG): rely on the direction, not on the size",
-        false => "",
-    };
+    let emulated =
+        if run.emulated { ", under software emulation (TCG): rely on the direction, not on the size" } else { "" };
     format!(
         "{} was {} times slower ({} to {}) than {} at {} {place} on {}{emulated}",
         words(&proof.before),

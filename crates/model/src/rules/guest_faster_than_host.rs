@@ -39,7 +39,7 @@ fn cached(rule: &Rule, m: &Measured, share: &Share) -> Option<Finding> {
     let cause = format!(
         "The guest gets {} of what the host gets natively. A guest cannot be faster than no guest: a cache was \
          measured; {seen}. Do not read this cell as the speed of the disk.{}",
-        super::support::times(&share.share_ratio),
+        share.share_ratio.times(),
         caution(m)
     );
     let change = change::settings(

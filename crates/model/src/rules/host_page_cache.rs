@@ -4,7 +4,7 @@
 
 use super::change::{self, To};
 use super::live::{bytes_shown, seen};
-use super::support::{better, from_setting, times};
+use super::support::{better, from_setting};
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::cell::{Cache, Cell};
 use crate::facts::{Changed, Disk, Gain, Measured};
@@ -80,7 +80,7 @@ fn cause(gain: &Gain) -> String {
         "Through the host's page cache, {} ran {} as fast: it is acknowledged from the host's memory. The guest's \
          flushes still reach the disk; the memory is taken from the host, and it is written back in bursts.",
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

@@ -2,7 +2,7 @@
 //! that serves many at once can be "90 % busy" with one and give many times more with
 //! thirty-two. So idleness is judged by the queue depth and by what a greater depth gained.
 
-use super::support::{cite_estimate, cite_gain, times};
+use super::support::{cite_estimate, cite_gain};
 use super::{Check, Finding, Need, Rule, Severity, change};
 use crate::facts::{Changed, Gain, Measured};
 use crate::stats::Estimate;
@@ -43,7 +43,7 @@ fn idle(rule: &Rule, m: &Measured, gain: &Gain) -> Option<Finding> {
         gain.before.workload(),
         busy.value * 100.0,
         device.queue_depth.value,
-        times(&gain.ratio),
+        gain.ratio.times(),
     );
     let cause = format!("{cause}{}", super::support::caution(m));
     let change = change::in_guest(

@@ -3,7 +3,7 @@
 
 use super::change::{self, To};
 use super::live::{processors_of, seen};
-use super::support::{better, times};
+use super::support::better;
 use super::{Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::result::Accel;
@@ -56,7 +56,7 @@ fn cause(gain: &Gain) -> String {
     format!(
         "QEMU's main loop serves the disk. With its own I/O thread, {} ran {} as fast.",
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

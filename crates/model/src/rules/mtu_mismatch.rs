@@ -6,7 +6,7 @@
 
 use super::change::{Names, Takes, chained, on_host, read_slot, shell};
 use super::live::seen;
-use super::support::{away_from, times};
+use super::support::away_from;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
@@ -40,7 +40,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             "Here both ends and the tap took packets of {ends} bytes and the bridge's uplink of {link}: what was larger \
              was dropped. Over the same path without that, {} ran {} as fast.",
             g.after.workload(),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     let differs = |set: &str| set.contains("-over-");

@@ -3,7 +3,7 @@
 
 use super::change::{NicTo, new_card, own_nic};
 use super::live::seen;
-use super::support::{cards, studied_card, times};
+use super::support::{cards, studied_card};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
@@ -43,7 +43,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             "One queue pair serves this guest. Over the same path, {} with {} ran {} as fast.",
             g.after.workload(),
             more(&g).unwrap_or(1),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(|g| more(g).is_some()), cause, |g| {

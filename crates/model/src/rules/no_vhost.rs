@@ -3,7 +3,7 @@
 
 use super::change::{NicTo, own_nic};
 use super::live::seen;
-use super::support::{cards, studied_card, times};
+use super::support::{cards, studied_card};
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::cell;
 use crate::facts::{Changed, Gain, Measured, Nic};
@@ -36,7 +36,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             "QEMU's main loop copies each packet between the tap and this guest. Over the same path, {} by vhost-net ran {} \
              as fast.",
             g.after.workload(),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, m.sure_gains(Changed::Nic, GAIN).filter(to_vhost), cause, |g| {

@@ -4,7 +4,7 @@
 
 use super::change::{NicTo, on_host, own_nic, shell};
 use super::live::seen;
-use super::support::{away_from, times};
+use super::support::away_from;
 use super::{Check, Finding, Need, Rule, Severity};
 use crate::facts::{Gain, Measured, Nic};
 
@@ -35,7 +35,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
             "Here the offloads were off, on the guest's card and all the way. Over the same path, {} with them ran {} as \
              fast.",
             g.after.workload(),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, away_from(m, SETTING, |set| set == "off", GAIN), cause, |_| {

@@ -3,7 +3,7 @@
 //! interrupts of the receiver), so the slow one names where to look.
 
 use super::change::in_guest;
-use super::support::{cite_gain, cite_known, times};
+use super::support::{cite_gain, cite_known};
 use super::{Change, Check, Finding, Need, Proof, Rule, Severity};
 use crate::facts::{Gain, Measured};
 use crate::summary::Share;
@@ -42,12 +42,12 @@ fn finding(rule: &Rule, m: &Measured, sends: &Share, receives: &Share) -> Option
         let (fast, slow) = (fast.share_ratio.interval?, slow.share_ratio.interval?);
         Some(fast.low > TIMES * slow.high)
     };
-    let (slow, change) = match () {
-        () if surely(receives, sends)? => (sends, of_sender()),
-        () if surely(sends, receives)? => (receives, of_receiver()),
-        () => return None,
+    let (slow, change) = match (surely(receives, sends)?, surely(sends, receives)?) {
+        (true, _) => (sends, of_sender()),
+        (_, true) => (receives, of_receiver()),
+        _ => return None,
     };
-    let said = |share: &Share| times(&share.share_ratio);
+    let said = |share: &Share| share.share_ratio.times();
     let mut cause = format!(
         "Sending this guest runs {} as fast as natively, receiving {}.{}",
         said(sends),
@@ -58,7 +58,7 @@ fn finding(rule: &Rule, m: &Measured, sends: &Share, receives: &Share) -> Option
     let faster = m.gains.iter().filter(|g| g.citable && g.before == slow.cell && g.ratio.surely_above(1.0));
     let best: Option<&Gain> = faster.max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
     if let Some(best) = best {
-        cause += &format!(" Of what was measured, {} helped most: {} as fast.", best.after.key(), times(&best.ratio));
+        cause += &format!(" Of what was measured, {} helped most: {} as fast.", best.after.key(), best.ratio.times());
     }
     let mut finding = rule.finding(Severity::Warning, slow.cell.place_key(), cause, change);
     finding.figures = [sends, receives].map(|share| cite_known(m, share)).into();

@@ -57,16 +57,15 @@ impl Proof {
         let ratio = gain_ratio(run, &self.before, &self.after)?;
         let rule = run.study.repeat.convergence();
         let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-        let figure = super::support::times(&ratio);
-        let verdict = match () {
-            () if !enough => format!("not enough: {} pairs from {} boots; so far {figure}.", ratio.pairs, ratio.boots),
-            () if ratio.surely_above(1.0) => format!("proven: with the change it ran {figure} as fast."),
-            () if ratio.surely_below(1.0) => {
-                format!("refuted: with the change it ran {figure} as fast, which is slower.")
-            }
-            () => format!("no difference: with the change it ran {figure} as fast."),
+        let figure = ratio.times();
+        let (faster, slower) = (ratio.surely_above(1.0), ratio.surely_below(1.0));
+        let verdict = match (enough, faster, slower) {
+            (false, ..) => format!("not enough: {} pairs from {} boots; so far {figure}.", ratio.pairs, ratio.boots),
+            (_, true, _) => format!("proven: with the change it ran {figure} as fast."),
+            (.., true) => format!("refuted: with the change it ran {figure} as fast, which is slower."),
+            _ => format!("no difference: with the change it ran {figure} as fast."),
         };
-        Some(Proven { proof: self.clone(), gain_ratio: ratio, proven: enough && ratio.surely_above(1.0), verdict })
+        Some(Proven { proof: self.clone(), gain_ratio: ratio, proven: enough && faster, verdict })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::change::{Takes, To, own_disk};
 use super::live::seen;
-use super::support::{from_setting, times};
+use super::support::from_setting;
 use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
 use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
@@ -70,7 +70,7 @@ fn cause(gain: &Gain) -> String {
          first. With \
          a cache that covers the disk, {} ran {} as fast.",
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

@@ -46,20 +46,18 @@ fn split(rule: &Rule, m: &Measured, guest: &CellRow) -> Option<Finding> {
         caution(m)
     );
     let attachment = guest.cell.attachment()?;
-    let change = match () {
-        () if guest.cell.target() == Some("sparse") => {
-            change::full_allocation("Preallocate the file: allocation splits requests.", &Place::default(), None)
-        }
-        () if is_emulated(&attachment.driver) => change::virtio_disk(
-            "Attach the disk by virtio-blk: emulated controllers accept few and short segments.",
-            &change::recommended(),
-        ),
-        () => change::in_guest(
+    let change = if guest.cell.target() == Some("sparse") {
+        change::full_allocation("Preallocate the file: allocation splits requests.", &Place::default(), None)
+    } else if is_emulated(&attachment.driver) {
+        let what = "Attach the disk by virtio-blk: emulated controllers accept few and short segments.";
+        change::virtio_disk(what, &change::recommended())
+    } else {
+        change::in_guest(
             "In the guest, allow requests as large as the host's disk accepts.",
             "# in the guest; the first figure is the limit, the second may not be exceeded\n\
              cat /sys/block/vda/queue/max_sectors_kb /sys/block/vda/queue/max_hw_sectors_kb\n\
              echo 1024 > /sys/block/vda/queue/max_sectors_kb",
-        ),
+        )
     };
     let mut finding = rule.finding(Severity::Warning, guest.key.clone(), cause, change);
     finding.figures.push(cite_estimate(m, format!("request at the device: {}", guest.key), "bytes", &seen));

@@ -2,7 +2,6 @@
 //! system allocate it, update its metadata and split the request, inside the guest's write.
 
 use super::live::seen;
-use super::support::times;
 use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 use crate::paper;
@@ -80,7 +79,7 @@ fn cause(gain: &Gain) -> String {
             "device" => "the whole device",
             _ => "a preallocated file",
         },
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

@@ -148,7 +148,7 @@ fn unpaid(m: &Measured, best: &Gain) -> Vec<Unpaid> {
 fn not_for(unpaid: &[Unpaid]) -> String {
     let each = |loses: bool| {
         let named = unpaid.iter().filter(move |u| u.loses == loses);
-        let named: Vec<String> = named.map(|u| format!("{} ({} as fast)", u.workload, times(&u.ratio))).collect();
+        let named: Vec<String> = named.map(|u| format!("{} ({} as fast)", u.workload, u.ratio.times())).collect();
         named.join(", ")
     };
     let (equal, slower) = (each(false), each(true));
@@ -171,14 +171,6 @@ pub fn caution(m: &Measured) -> &'static str {
     if m.emulated { " Measured under software emulation (TCG): rely on the direction, not on the size." } else { "" }
 }
 
-/// `3.1 times (2.8 to 3.4)`.
-pub fn times(ratio: &Ratio) -> String {
-    match ratio.interval {
-        Some(i) => format!("{:.2} times ({:.2} to {:.2})", ratio.value, i.low, i.high),
-        None => format!("{:.2} times", ratio.value),
-    }
-}
-
 /// A word on device stalls in the samples of cells, for the end of a figure's label; empty where there is none.
 pub fn stalls<'a>(m: &Measured, cells: impl IntoIterator<Item = &'a Cell>) -> String {
     let marked = |cell: &'a Cell| m.cell(cell)?.marks.get(&Mark::Stalled).copied();
@@ -191,10 +183,10 @@ pub fn stalls<'a>(m: &Measured, cells: impl IntoIterator<Item = &'a Cell>) -> St
 
 /// The same for the end of a cause that rests on a gain.
 fn stalls_in(m: &Measured, gain: &Gain) -> &'static str {
-    match stalls(m, [&gain.before, &gain.after]).is_empty() {
-        true => "",
-        false => " A device stall lies in its samples (docs/statistics.md): measure again before relying on the size.",
+    if stalls(m, [&gain.before, &gain.after]).is_empty() {
+        return "";
     }
+    " A device stall lies in its samples (docs/statistics.md): measure again before relying on the size."
 }
 
 /// A gain and the shares of both of its sides.

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use super::change::{Names, Takes, comment};
 use super::live::seen;
 use super::placement::list_of;
-use super::support::times;
 use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
 use crate::cell::{Actor, Cell};
 use crate::facts::{Changed, Gain, Measured, PlacedThread, Processors, Subject};
@@ -40,7 +39,7 @@ fn measured(rule: &Rule, m: &Measured) -> Vec<Finding> {
              fast.",
             crowding(&g.before, m).unwrap_or_default(),
             g.after.workload(),
-            times(&g.ratio)
+            g.ratio.times()
         )
     };
     rule.from_gains(m, m.sure_gains(Changed::Pins, GAIN).filter(freed), cause, |g| {
@@ -83,23 +82,17 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
     let threads = p.threads.iter().filter(|t| t.role == "vcpu" && !t.cpus.is_empty()).count();
     let vcpus = p.vcpus.map_or(threads, |n| n as usize);
     let mut evidence = Vec::new();
-    let cause = match () {
-        () if !p.host.is_empty() && vcpus > p.host.len() => {
-            evidence.push(("host's processors".to_owned(), p.host.len().to_string()));
-            format!("The guest has {vcpus} vCPUs and the host {} processors.", p.host.len())
-        }
-        () if threads > bound.len() && !bound.is_empty() => {
-            evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
-            format!("{threads} vCPUs may only run on {}.", list_of(&bound))
-        }
-        () if !p.shares_cpus_with.is_empty() => {
-            evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
-            format!(
-                "vCPUs are pinned to processors to which vCPUs of {} are pinned, too.",
-                p.shares_cpus_with.join(", ")
-            )
-        }
-        () => return None,
+    let cause = if !p.host.is_empty() && vcpus > p.host.len() {
+        evidence.push(("host's processors".to_owned(), p.host.len().to_string()));
+        format!("The guest has {vcpus} vCPUs and the host {} processors.", p.host.len())
+    } else if threads > bound.len() && !bound.is_empty() {
+        evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
+        format!("{threads} vCPUs may only run on {}.", list_of(&bound))
+    } else if !p.shares_cpus_with.is_empty() {
+        evidence.push(("vCPUs may run on".to_owned(), list_of(&bound)));
+        format!("vCPUs are pinned to processors to which vCPUs of {} are pinned, too.", p.shares_cpus_with.join(", "))
+    } else {
+        return None;
     };
     let cause = format!("{cause} A vCPU that waits for a processor delays those that wait for it.");
     let change = if !p.host.is_empty() && vcpus > p.host.len() { fewer(p) } else { unbound(p) };
@@ -134,10 +127,7 @@ fn fewer(p: &Processors) -> Change {
 /// Bound too closely: the kernel finds a free processor better than a binding that is shared.
 fn unbound(p: &Processors) -> Change {
     let names = Names(&p.place);
-    let all = match p.host.is_empty() {
-        true => "CPUS".to_owned(),
-        false => list_of(&p.host.iter().map(|cpu| cpu.cpu).collect()),
-    };
+    let all = if p.host.is_empty() { "CPUS".to_owned() } else { list_of(&p.host.iter().map(|cpu| cpu.cpu).collect()) };
     let vcpus: Vec<&PlacedThread> = p.threads.iter().filter(|t| t.role == "vcpu").collect();
     let taskset = |t: &&PlacedThread| {
         let tid = if t.tid == 0 { "TID".to_owned() } else { t.tid.to_string() };

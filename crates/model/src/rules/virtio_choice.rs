@@ -3,7 +3,7 @@
 
 use super::change::{self, To};
 use super::live::seen;
-use super::support::{better, driver, times};
+use super::support::{better, driver};
 use super::{Check, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, GuestId, Measured};
 
@@ -57,7 +57,7 @@ fn cause(gain: &Gain) -> String {
     format!(
         "virtio-scsi carries each request as a SCSI command. By virtio-blk, {} ran {} as fast.",
         gain.after.workload(),
-        times(&gain.ratio)
+        gain.ratio.times()
     )
 }
 

@@ -160,7 +160,7 @@ fn a_program_serves_minima_then_priorities_then_weights() {
 
 #[test]
 fn what_the_plane_cannot_hold_is_refused() {
-    let plane = crate::policy::compile::Abilities { most_bps: 100 * M, ..PLANE };
+    let plane = crate::policy::Abilities { most_bps: 100 * M, ..PLANE };
     let settings =
         Settings { enforcement: Enforcement::Hierarchy, plane, ..Settings::new(Allocator::Exact, 10 * MILLISECOND) };
     let refused = run(&short(), &settings).unwrap_err().to_string();

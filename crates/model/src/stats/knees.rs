@@ -102,10 +102,7 @@ fn t(sums: &[(f64, f64)], from: usize, to: usize) -> f64 {
     let inside = sums[to].0 - sums[from].0;
     let apart = (inside / n - (all - inside) / m).abs();
     let within = (squares - inside.powi(2) / n - (all - inside).powi(2) / m).max(0.0);
-    match apart == 0.0 {
-        true => 0.0,
-        false => apart / (within / (n + m - 2.0) * (1.0 / n + 1.0 / m)).sqrt(),
-    }
+    if apart == 0.0 { 0.0 } else { apart / (within / (n + m - 2.0) * (1.0 / n + 1.0 / m)).sqrt() }
 }
 
 /// Whether two levels are two.

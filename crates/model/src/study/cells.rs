@@ -229,10 +229,7 @@ impl Paths {
 
     fn cards(&self) -> Vec<Nic> {
         let mut all = Vec::new();
-        let each = |of: &[u32]| match of.is_empty() {
-            true => vec![None],
-            false => of.iter().map(|&n| Some(n)).collect(),
-        };
+        let each = |of: &[u32]| if of.is_empty() { vec![None] } else { of.iter().map(|&n| Some(n)).collect() };
         let (queues, rings) = (each(&self.queues), each(&self.rings));
         for model in &self.nics {
             for &vhost in if self.vhost.is_empty() { &[false][..] } else { &self.vhost } {

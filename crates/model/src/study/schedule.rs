@@ -152,10 +152,7 @@ pub fn next(study: &Study, progress: &Progress<'_>) -> Step {
 /// What takes its turn together: all that is open, round by round; in a study that asks for steady state one group after
 /// another, each until it is done, since what one workload leaves behind is another's past.
 fn turns(study: &Study, open: Vec<Vec<Cell>>) -> Vec<Vec<Vec<Cell>>> {
-    match study.repeat.steady_state {
-        true => open.into_iter().map(|group| vec![group]).collect(),
-        false => vec![open],
-    }
+    if study.repeat.steady_state { open.into_iter().map(|group| vec![group]).collect() } else { vec![open] }
 }
 
 /// The next cell of a turn and its round; `None` where it had its most rounds.
@@ -229,9 +226,8 @@ fn open(study: &Study, group: Vec<Cell>, progress: &Progress<'_>) -> Vec<Cell> {
     let known = |cell: &Cell| progress.shares.get(&cell.key()).is_some_and(|r| converged(r, &rule)) && explained(cell);
     let compared = |cell: &Cell| study.compares(cell);
     if !group.iter().any(compared) {
-        let most = |cell: &Cell| match progress.unsteady.contains(&cell.key()) {
-            true => study.repeat.max_pairs,
-            false => study.repeat.min_pairs,
+        let most = |cell: &Cell| {
+            if progress.unsteady.contains(&cell.key()) { study.repeat.max_pairs } else { study.repeat.min_pairs }
         };
         return group.into_iter().filter(|cell| rounds(cell) < most(cell)).collect();
     }

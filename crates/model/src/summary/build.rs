@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::rows::row;
-use super::shares::share;
+use super::shares::{cells, share};
 use super::{CellRow, SCHEMA_VERSION, Share, Summary, explain, grade, headline, scores, steady};
 use crate::cell::Cell;
 use crate::kind::RunKind;
 use crate::modelled::ModelledDisk;
-use crate::result::{Accel, Sample};
+use crate::result::Accel;
 use crate::run::Run;
 
 /// What may and may not be concluded from guests under software emulation, those that work on disks or not.
@@ -108,10 +108,4 @@ pub fn answers(run: &Run, summary: &Summary) -> bool {
         RunKind::Noise(_) => run.samples.iter().any(|sample| run.study.compares(&sample.cell)),
         _ => !summary.shares.is_empty(),
     }
-}
-
-/// The distinct cells in the order in which they first ran.
-pub(crate) fn cells(samples: &[Sample]) -> Vec<&Cell> {
-    let mut seen = BTreeSet::new();
-    samples.iter().map(|s| &s.cell).filter(|cell| seen.insert(*cell)).collect()
 }

@@ -12,9 +12,8 @@ use crate::result::figures_of;
 use crate::run::Run;
 use crate::stats::{Ratio, independent_ratio};
 
-use super::build::cells;
 use super::judge::judge_of;
-use super::shares::comparable;
+use super::shares::{cells, comparable};
 
 /// One thing that was not the same around the two runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -129,10 +128,10 @@ fn cell(a: &Run, b: &Run, cell: &Cell) -> Result<CellComparison, Uncompared> {
     let without = || if of_a.iter().any(|(_, value)| *value > 0.0) { b.id } else { a.id };
     let ratio =
         independent_ratio(&of_a, &of_b).ok_or_else(|| not(format!("run {} has no value above 0", without())))?;
-    let verdict = match () {
-        () if ratio.surely_above(1.0) => "faster",
-        () if ratio.surely_below(1.0) => "slower",
-        () => "no difference shown",
+    let verdict = match (ratio.surely_above(1.0), ratio.surely_below(1.0)) {
+        (true, _) => "faster",
+        (_, true) => "slower",
+        _ => "no difference shown",
     };
     Ok(CellComparison {
         key: cell.key(),
@@ -163,22 +162,19 @@ fn otherwise(a: &Run, b: &Run, figure: &Figure, workload: &str) -> Option<String
         Form::Distribution => "a distribution",
         Form::Series => "a series",
     };
-    match () {
-        () if other.unit != figure.unit => {
-            Some(format!("run {a} counts it in {} and run {b} in {}", figure.unit.word(), other.unit.word()))
-        }
-        () if other.better != figure.better => {
-            Some(format!("in run {a} {} of it is better and in run {b} {}", how(figure.better), how(other.better)))
-        }
-        () if other.compared != figure.compared => {
-            Some(format!("run {a} compares it {} and run {b} {}", compared(figure.compared), compared(other.compared)))
-        }
-        () if other.form != figure.form => {
-            Some(format!("in run {a} it is {} and in run {b} {}", form(figure.form), form(other.form)))
-        }
-        () if other.labels != figure.labels => Some(format!("run {a} and run {b} have other labels of it")),
-        () => None,
-    }
+    Some(if other.unit != figure.unit {
+        format!("run {a} counts it in {} and run {b} in {}", figure.unit.word(), other.unit.word())
+    } else if other.better != figure.better {
+        format!("in run {a} {} of it is better and in run {b} {}", how(figure.better), how(other.better))
+    } else if other.compared != figure.compared {
+        format!("run {a} compares it {} and run {b} {}", compared(figure.compared), compared(other.compared))
+    } else if other.form != figure.form {
+        format!("in run {a} it is {} and in run {b} {}", form(figure.form), form(other.form))
+    } else if other.labels != figure.labels {
+        format!("run {a} and run {b} have other labels of it")
+    } else {
+        return None;
+    })
 }
 
 /// Environments field by field, then the effective settings. By way of the

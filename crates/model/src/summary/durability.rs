@@ -8,10 +8,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rows::durable;
 use crate::cell::Cell;
 use crate::read_at::{FILE_SERVER, ReadAt, WRITE_CACHE};
-use crate::result::{Mark, Sample};
+use crate::result::{IOPS, Mark, Sample, WorkloadTraits};
 use crate::run::Run;
 
 /// Of one flush for each append this much must be seen; likewise of the bytes. Appends are in
@@ -19,6 +18,14 @@ use crate::run::Run;
 const SEEN: f64 = 0.9;
 /// Others' flushes come on top: up to this many for each append in every sample are the cell's own.
 const OWN: f64 = 1.5;
+
+/// Whether each write is made durable before the next (runs of old versions name no engine).
+pub(super) fn durable(w: &WorkloadTraits) -> bool {
+    w.disk.as_ref().is_some_and(|d| {
+        let synchronous = d.engine == "psync" || d.engine.is_empty();
+        synchronous && d.writes && d.sequential && d.depth == 1 && w.judged_by == IOPS
+    })
+}
 
 /// What became of acknowledged appends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -128,10 +128,7 @@ pub(super) fn tells_apart(run: &Run, shares: &[Share], baseline: &Baseline) -> O
     all.sort_by(|a, b| a.noise_ratio.total_cmp(&b.noise_ratio));
     let (finest, coarsest) = (all.first()?.clone(), all.last()?.clone());
     let told = |noise: &CellNoiseRatio| format!("{} ({})", percent(noise.noise_ratio - 1.0), noise.key);
-    let range = match finest == coarsest {
-        true => told(&finest),
-        false => format!("{} to {}", told(&finest), told(&coarsest)),
-    };
+    let range = if finest == coarsest { told(&finest) } else { format!("{} to {}", told(&finest), told(&coarsest)) };
     let graded = |share: &Share, grade| share.graded.as_ref().is_some_and(|graded| graded.grade == grade);
     let grades: Vec<String> = Grade::ALL
         .into_iter()

@@ -51,10 +51,7 @@ impl Judge {
     /// What a sample says.
     pub fn of(&self, sample: &Sample) -> Option<f64> {
         let one = |result: &WorkloadResult| result.figure(&self.figure.name);
-        match self.sum {
-            true => sample.results().map(one).sum(),
-            false => one(&sample.result),
-        }
+        if self.sum { sample.results().map(one).sum() } else { one(&sample.result) }
     }
 
     /// The same so that more is better: for ratios.

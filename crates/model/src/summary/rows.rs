@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::durability::durability;
+use super::durability::{durability, durable};
 use super::judge::{Collected, Judge, collect, judge_of};
 use super::over_time::over_time;
 use super::seen::seen;
@@ -21,14 +21,6 @@ use crate::stats::{Estimate, geometric_mean, mean, outliers};
 const GIGABYTE: f64 = 1e9;
 /// Bytes in a sector as iostat and the papers count.
 const SECTOR: f64 = 512.0;
-
-/// Whether each write is made durable before the next (runs of old versions name no engine).
-pub(super) fn durable(w: &WorkloadTraits) -> bool {
-    w.disk.as_ref().is_some_and(|d| {
-        let synchronous = d.engine == "psync" || d.engine.is_empty();
-        synchronous && d.writes && d.sequential && d.depth == 1 && w.judged_by == IOPS
-    })
-}
 
 /// Synchronous durable writes: what their users wait for is the latency.
 fn latency_first(workloads: &[WorkloadTraits], name: &str) -> bool {

@@ -1,8 +1,7 @@
 //! What cells get of their baselines: pairs of samples by round, shares, and what follows from several of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::build::cells;
 use super::grade::grade;
 use super::judge::{Collected, Judge, Which, as_many, collect, judge_between, judge_of, of_lead};
 use super::{CellNoise, FigureShare, Share};
@@ -35,6 +34,12 @@ pub fn pairs(
             Some((s.round, Pair { boot: s.boot, base: figure(theirs)?, test: figure(s)? }))
         })
         .collect()
+}
+
+/// The distinct cells in the order in which they first ran.
+pub(crate) fn cells(samples: &[Sample]) -> Vec<&Cell> {
+    let mut seen = BTreeSet::new();
+    samples.iter().map(|s| &s.cell).filter(|cell| seen.insert(*cell)).collect()
 }
 
 /// The samples of a cell that are what it says.
@@ -132,10 +137,10 @@ fn figure_shares(run: &Run, judge: &Judge, base: &Cell, cell: &Cell) -> Vec<Figu
     let of = |cell: &Cell| {
         let samples = comparable(&run.samples, cell);
         // Of cells with a different number of actors the leading ones are compared.
-        match as_many(base, cell) {
-            true => collect(samples, |s| judge.all(s, &run.workloads)),
-            false => collect(samples, |s| of_lead(s, &run.workloads)),
+        if as_many(base, cell) {
+            return collect(samples, |s| judge.all(s, &run.workloads));
         }
+        collect(samples, |s| of_lead(s, &run.workloads))
     };
     let bases: BTreeMap<Which, Collected> = of(base).into_iter().map(|base| (base.which(), base)).collect();
     let share = |test: Collected| {

@@ -314,7 +314,7 @@ fn a_disturbed_round_is_flagged_and_kept() {
 /// Shares as the scheduler sees them.
 fn live(run: &Run, baseline: &Baseline) -> BTreeMap<String, Ratio> {
     let share = |cell: &Cell| Some((cell.key(), share_of(&run.samples, &run.workloads, baseline, cell)?));
-    build::cells(&run.samples).into_iter().filter_map(share).collect()
+    shares::cells(&run.samples).into_iter().filter_map(share).collect()
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub fn ran(before: &Processes, now: &Processes) -> Vec<ProcessLoad> {
     let load = |(pid, p): (&u32, &ProcessCounters)| {
         let old = before.get(pid).filter(|old| old.began == p.began).map_or(0.0, |old| old.run_seconds);
         let run_seconds = p.run_seconds - old;
-        let name = super::reading::clean(&p.comm);
+        let name = super::words::clean(&p.comm);
         (run_seconds > 0.0).then_some(ProcessLoad { name, pid: *pid, processes: 1, run_seconds, kernel: p.kernel })
     };
     now.iter().filter_map(load).collect()

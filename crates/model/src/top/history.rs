@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use super::latency::{BUCKETS, Latency};
 use super::load::{Device, DeviceLoad, Interval, Requests};
 use super::rows::per_second;
-use super::verdict::share::{self, Actor, Identity};
+use super::share::{self, Actor, Identity};
 
 /// A disk is quiet when no more requests than this are at it at once, on average: one program that
 /// waits for each of its requests is no load that others wait for.

@@ -13,6 +13,7 @@ use super::load::{
     Requests, Transfer, UplinkLoad,
 };
 use super::process::kind_of;
+use super::words::clean;
 use crate::rate::BitRate;
 
 /// A machine's counters at one moment.
@@ -200,17 +201,6 @@ pub fn between(before: &Reading, after: &Reading, traced: Option<&Traced<'_>>) -
         uplinks: after.uplinks.iter().filter_map(|now| uplink(before, now)).collect(),
         notes,
     }
-}
-
-/// A text without what would move a terminal's cursor: processes name themselves and their threads,
-/// and a container its interfaces.
-pub(super) fn clean(text: &str) -> String {
-    let safe = |c: char| match c {
-        '\n' | '\t' => ' ',
-        c if crate::shown::is_hidden(c) => '?',
-        c => c,
-    };
-    text.chars().map(safe).collect()
 }
 
 fn other<'a>(others: &'a mut Vec<OtherLoad>, flow: &Flow) -> &'a mut OtherLoad {

@@ -11,7 +11,7 @@ use super::cpu_users::ProcessLoad;
 use super::latency::Latency;
 use super::load::{DeviceLoad, DiskLoad, DiskSource, GuestLoad, Interval, OtherLoad, Ran, Requests, Transfer};
 use super::process::OtherKind;
-use super::verdict::share::{self, Basis};
+use super::share::{self, Basis};
 
 /// A line of the table of guests. What is not known is `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

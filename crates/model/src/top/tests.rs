@@ -5,7 +5,7 @@
 
 use super::load::*;
 use super::process::kind_of;
-use super::verdict::share::{Basis, Identity};
+use super::share::{Basis, Identity};
 use super::verdict::{Resource, Verdict, nothing, verdicts};
 use super::{History, Interval, Latency};
 

@@ -9,14 +9,12 @@ use serde::Serialize;
 
 use super::History;
 use super::load::Interval;
+use super::share::{Actor, Basis};
 use super::words::{list, percent};
 
 mod cpu;
 mod disk;
 mod net;
-pub mod share;
-
-use share::{Actor, Basis};
 
 /// What is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -110,11 +108,10 @@ pub fn verdicts(interval: &Interval, history: &History) -> Vec<Verdict> {
 
 /// What is said when nothing is used up.
 pub fn nothing(interval: &Interval) -> String {
-    let blind = match interval.seconds > 0.0 {
-        false => return "no time passed between two readings".into(),
-        true if interval.traced => "",
-        true => " (as far as can be seen without tracing)",
-    };
+    if interval.seconds.is_nan() || interval.seconds <= 0.0 {
+        return "no time passed between two readings".into();
+    }
+    let blind = if interval.traced { "" } else { " (as far as can be seen without tracing)" };
     format!("nothing is saturated{blind}")
 }
 

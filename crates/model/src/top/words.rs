@@ -1,6 +1,4 @@
-//! Figures in the words of a verdict.
-
-use super::load::Device;
+//! Figures and names in the words of a verdict.
 
 /// Three significant figures.
 fn three(x: f64) -> String {
@@ -42,9 +40,20 @@ pub(super) fn list(parts: &[String]) -> String {
     }
 }
 
-/// A disk by its number, where it has no name.
-pub(super) fn number(device: Device) -> String {
-    format!("{}:{}", device.0, device.1)
+/// A disk by its number (major, minor), where it has no name.
+pub(super) fn number((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
+}
+
+/// A text without what would move a terminal's cursor: processes name themselves and their threads,
+/// and a container its interfaces.
+pub(super) fn clean(text: &str) -> String {
+    let safe = |c: char| match c {
+        '\n' | '\t' => ' ',
+        c if crate::shown::is_hidden(c) => '?',
+        c => c,
+    };
+    text.chars().map(safe).collect()
 }
 
 #[cfg(test)]

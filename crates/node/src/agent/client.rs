@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::agent::message::{NO_REQUEST, Reply, Request};
-use crate::agent::remote::Halves;
+use crate::agent::stream::Halves;
 use crate::helper::proto::{Decoder, Fault, Frame, HEADER_BYTES, Hello, Item, Kind, READY, VERSION, encode};
 use crate::machine::lock;
 use crate::{Error, Result};

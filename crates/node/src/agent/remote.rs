@@ -4,13 +4,14 @@
 //! number of commands, copies and samplings go on at once.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::agent::client::{ANSWER_LIMIT, Call, Client};
 use crate::agent::message::{PIECE_BYTES, Reply, Request, decode_samples};
+use crate::agent::stream::Halves;
 use crate::helper::proto::{Frame, Kind};
 use crate::local::child::Stream;
 use crate::local::{KEEP_BYTES, Kept};
@@ -19,10 +20,6 @@ use crate::{
     At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
     SamplePlan, Sampling, Spare,
 };
-
-/// The two directions of a stream to an agent. A write that may block for ever should have a time
-/// limit of the stream's own (`UnixStream::set_write_timeout`).
-pub type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// A machine behind an agent. When the last use of it is dropped, the session ends and the agent
 /// undoes what was changed.

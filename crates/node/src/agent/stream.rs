@@ -16,6 +16,10 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::machine::poll_for;
 
+/// The two directions of a stream to an agent. A write that may block for ever should have a time
+/// limit of the stream's own (`UnixStream::set_write_timeout`).
+pub type Halves = (Box<dyn Read + Send>, Box<dyn Write + Send>);
+
 /// One direction or both of a stream, over a descriptor.
 #[derive(Debug, Clone)]
 pub struct Port {

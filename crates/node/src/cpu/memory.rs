@@ -81,10 +81,10 @@ impl Kernel for Allocate {
 
     fn check(&self) -> Result<(), WrongResult> {
         let held = self.held.iter().filter(|block| block.first() == Some(&1)).count() as u64;
-        match self.freed + held == self.made {
-            true => Ok(()),
-            false => Err(WrongResult::Blocks { whole: held, freed: self.freed, made: self.made }),
+        if self.freed + held == self.made {
+            return Ok(());
         }
+        Err(WrongResult::Blocks { whole: held, freed: self.freed, made: self.made })
     }
 }
 
@@ -159,10 +159,7 @@ impl Kernel for Faults {
 
     fn check(&self) -> Result<(), WrongResult> {
         let counted = minor_faults()? - self.before;
-        match counted >= self.touched {
-            true => Ok(()),
-            false => Err(WrongResult::Faults { touched: self.touched, counted }),
-        }
+        if counted >= self.touched { Ok(()) } else { Err(WrongResult::Faults { touched: self.touched, counted }) }
     }
 }
 

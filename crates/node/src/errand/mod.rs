@@ -111,12 +111,11 @@ pub(crate) fn send<T: DeserializeOwned>(
     limit: Duration,
 ) -> io::Result<(T, Vec<u8>)> {
     let ask = serde_json::to_string(ask)?;
-    let (answer, bytes) = match are_sent() {
-        true => sent(Sent { word: errand.word.to_owned(), ask }, path, limit)?,
-        false => {
-            let path = path.to_owned();
-            machine::within(limit, move || (errand.perform)(&ask, &path)).unwrap_or_else(|| Err(silent(limit)))?
-        }
+    let (answer, bytes) = if are_sent() {
+        sent(Sent { word: errand.word.to_owned(), ask }, path, limit)?
+    } else {
+        let path = path.to_owned();
+        machine::within(limit, move || (errand.perform)(&ask, &path)).unwrap_or_else(|| Err(silent(limit)))?
     };
     Ok((serde_json::from_str(&answer)?, bytes))
 }

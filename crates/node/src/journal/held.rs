@@ -138,10 +138,10 @@ pub fn by_descriptor(fd: impl AsFd) -> io::Result<PathBuf> {
     // What /proc calls this process: in a container it may be another's /proc.
     let own = fs::read_link("/proc/self")?;
     let path = Path::new("/proc").join(own).join("fd").join(fd.as_fd().as_raw_fd().to_string());
-    match Identity::from_stat(&rustix::fs::stat(&path)?) == Identity::of(fd)? {
-        true => Ok(path),
-        false => Err(io::Error::new(ErrorKind::NotFound, format!("{} is another file", path.display()))),
+    if Identity::from_stat(&rustix::fs::stat(&path)?) == Identity::of(fd)? {
+        return Ok(path);
     }
+    Err(io::Error::new(ErrorKind::NotFound, format!("{} is another file", path.display())))
 }
 
 /// For people: the name that the file of such a path has now; any other path as it is.

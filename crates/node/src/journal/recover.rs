@@ -195,10 +195,7 @@ pub(crate) fn undo_file(file: &mut File, path: &Path) -> Recovered {
     let disks: Vec<Change> =
         live.iter().map(|(_, c)| c).filter(|c| matches!(c, Change::OwnDisk { .. })).cloned().collect();
     for (id, change) in live.into_iter().rev() {
-        let undone = match change.goes_with_a_disk(&disks) {
-            true => Ok(()),
-            false => bounds::undo(&change, &scope, &scratch),
-        };
+        let undone = if change.goes_with_a_disk(&disks) { Ok(()) } else { bounds::undo(&change, &scope, &scratch) };
         match undone {
             Ok(()) => {
                 // Should this line be lost, the change is undone once more: no harm.

@@ -154,10 +154,7 @@ fn able(virsh: &mut Virsh) -> Result<(), Trouble> {
     let commands = info["supported_commands"].as_array().map(Vec::as_slice).unwrap_or_default();
     let is_enabled = |name: &&str| commands.iter().any(|c| c["name"] == **name && c["enabled"] == true);
     let lacking: Vec<&str> = NEEDED.into_iter().filter(|name| !is_enabled(name)).collect();
-    match lacking.is_empty() {
-        true => Ok(()),
-        false => Err(Trouble::Forbidden(lacking)),
-    }
+    if lacking.is_empty() { Ok(()) } else { Err(Trouble::Forbidden(lacking)) }
 }
 
 /// Runs a script in the guest; its words.

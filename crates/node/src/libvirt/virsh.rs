@@ -48,11 +48,10 @@ pub fn run(command: &[String], words: &[&str]) -> Result<String, Trouble> {
     let exec = exec.args(options.iter().map(String::as_str)).args(["--quiet"]).args(words.iter().copied());
     let not_run = |why| Trouble::NotRun { program: program.clone(), why };
     let output = Local::new().exec(&exec.limit(LIMIT)).map_err(not_run)?;
-    match output.ok() && !output.truncated {
-        true => Ok(output.out()),
-        false if output.truncated => Err(Trouble::TooLong(MOST_BYTES)),
-        false => Err(Trouble::Said(output.err())),
+    if output.truncated {
+        return Err(Trouble::TooLong(MOST_BYTES));
     }
+    if output.ok() { Ok(output.out()) } else { Err(Trouble::Said(output.err())) }
 }
 
 impl Virsh {

@@ -5,9 +5,11 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::system::USER_HZ;
 use super::{cpu, line};
 use crate::{Reader, Result};
+
+/// `USER_HZ`: ticks a second of the times in `/proc`, 100 on every architecture that Linux has guests on (time(7)).
+pub const USER_HZ: f64 = 100.0;
 
 /// Bytes of a command line that are looked at; that of a guest with 200 disks has a third of it. A process can
 /// make its own as long as its memory (prctl(2), `PR_SET_MM_MAP`).

@@ -103,10 +103,7 @@ impl Look<'_> {
     fn device(&self, device: &Device<'_>, deep: u32) -> Option<String> {
         let deep = deep.checked_sub(1)?;
         let name = block::sysfs_name(&device.node_name().ok()??);
-        let whole = match device.is_partition() {
-            true => block::disk_of(self.reader, &name)?,
-            false => name,
-        };
+        let whole = if device.is_partition() { block::disk_of(self.reader, &name)? } else { name };
         if ["rbd", "nbd", "drbd"].into_iter().any(|driver| block::is_numbered(&whole, driver)) {
             return Some(format!("whoever serves the block device {whole}"));
         }

@@ -8,9 +8,6 @@ use std::path::{Path, PathBuf};
 use super::{mounts, process};
 use crate::{Reader, Result};
 
-/// `USER_HZ`: ticks a second of the times in `/proc`, 100 on every architecture that Linux has guests on (time(7)).
-pub const USER_HZ: f64 = 100.0;
-
 /// A value below `/proc/sys` by its name in sysctl(8), `kernel.osrelease`, without blanks around it.
 ///
 /// # Errors
@@ -101,7 +98,7 @@ impl CpuTimes {
             *column = words.next()?.parse().ok()?;
         }
         let [user, nice, system, _idle, _iowait, irq, softirq, steal] = columns;
-        let seconds = |ticks: u64| ticks as f64 / USER_HZ;
+        let seconds = |ticks: u64| ticks as f64 / process::USER_HZ;
         let cpus = lines.take_while(|l| l.starts_with("cpu")).count();
         Some(Self {
             cpus: u32::try_from(cpus).ok()?,

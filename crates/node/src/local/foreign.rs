@@ -78,10 +78,10 @@ pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
 pub(crate) fn read_here(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path, |kind| kind.is_file())?.take(most as u64 + 1).read_to_end(&mut bytes)?;
-    match bytes.len() > most {
-        true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes"))),
-        false => Ok(bytes),
+    if bytes.len() > most {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes")));
     }
+    Ok(bytes)
 }
 
 /// [`list`], in this thread.

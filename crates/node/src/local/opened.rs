@@ -235,10 +235,8 @@ impl User {
         let own = unsafe { (setfsgid(self.gid), setfsuid(self.uid)) };
         // SAFETY: as above. An id that cannot be set (-1) changes nothing and tells what is in force.
         let now = unsafe { (setfsgid(u32::MAX), setfsuid(u32::MAX)) };
-        let done = match (now.0 as u32, now.1 as u32) == (self.gid, self.uid) {
-            true => work(),
-            false => Err(ErrorKind::PermissionDenied.into()),
-        };
+        let in_force = (now.0 as u32, now.1 as u32) == (self.gid, self.uid);
+        let done = if in_force { work() } else { Err(ErrorKind::PermissionDenied.into()) };
         // SAFETY: as above; these were in force before.
         unsafe {
             setfsuid(own.1 as u32);

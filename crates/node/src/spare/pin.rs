@@ -219,10 +219,7 @@ impl Pinned {
 }
 
 fn named(asked: &Path, node: &Path) -> String {
-    match asked == node {
-        true => asked.display().to_string(),
-        false => format!("{} ({})", asked.display(), node.display()),
-    }
+    if asked == node { asked.display().to_string() } else { format!("{} ({})", asked.display(), node.display()) }
 }
 
 impl Spare {

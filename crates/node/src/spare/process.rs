@@ -16,7 +16,37 @@ use crate::linux::{kind, mounts, process};
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::users::{Wanted, Word};
+/// What is looked for.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Device numbers, with the names to tell them by.
+    pub numbers: Vec<((u32, u32), String)>,
+    /// A descriptor of this process that does not count: the one that holds the device.
+    pub own: Option<i32>,
+}
+
+impl Wanted {
+    /// The name of a number that is looked for.
+    pub fn name(&self, number: (u32, u32)) -> Option<&str> {
+        self.numbers.iter().find(|(n, _)| *n == number).map(|(_, name)| name.as_str())
+    }
+}
+
+/// What the looking thread says.
+pub(super) enum Word {
+    /// It begins with the thing of this place in the list.
+    At(usize),
+    /// It lives.
+    Alive,
+    /// A use.
+    Found(String),
+    /// Something that it may not look at.
+    Unseen(String),
+    /// The same of the machine's first process.
+    Init(String),
+    /// It is through.
+    End,
+}
 
 /// What was looked at for another process already.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::Local;
 use crate::linux::block;
 
-use super::process::{self, Seen};
+use super::process::{self, Seen, Wanted, Word};
 use crate::journal::loops;
 
 /// How long one step may take.
@@ -30,22 +30,6 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(150);
 /// Most users that are named.
 const NAMED: usize = 8;
 
-/// What is looked for.
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    /// Device numbers, with the names to tell them by.
-    pub numbers: Vec<((u32, u32), String)>,
-    /// A descriptor of this process that does not count: the one that holds the device.
-    pub own: Option<i32>,
-}
-
-impl Wanted {
-    /// The name of a number that is looked for.
-    pub fn name(&self, number: (u32, u32)) -> Option<&str> {
-        self.numbers.iter().find(|(n, _)| *n == number).map(|(_, name)| name.as_str())
-    }
-}
-
 /// What a look found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Users {
@@ -55,22 +39,6 @@ pub struct Users {
     pub unseen: Vec<String>,
     /// The same of the machine's first process, which is told and no more.
     pub told: Vec<String>,
-}
-
-/// What the looking thread says.
-pub(super) enum Word {
-    /// It begins with the thing of this place in the list.
-    At(usize),
-    /// It lives.
-    Alive,
-    /// A use.
-    Found(String),
-    /// Something that it may not look at.
-    Unseen(String),
-    /// The same of the machine's first process.
-    Init(String),
-    /// It is through.
-    End,
 }
 
 /// Something that may use a device.

@@ -117,13 +117,11 @@ pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Command, WrongUse
         }
     }
     let length_ns = told.length_ns.ok_or(WrongUse::Missing("--seconds"))?;
-    match sends {
-        true => told.send(at, length_ns).map(Command::Send),
-        false => {
-            let Options { senders, quiet_ns, .. } = told;
-            Ok(Command::Receive(receive::Job { at, length_ns, senders, quiet_ns }))
-        }
+    if sends {
+        return told.send(at, length_ns).map(Command::Send);
     }
+    let Options { senders, quiet_ns, .. } = told;
+    Ok(Command::Receive(receive::Job { at, length_ns, senders, quiet_ns }))
 }
 
 impl Options {
@@ -166,10 +164,10 @@ fn rate(name: &str, word: &str) -> Result<u64, WrongUse> {
 
 fn time(name: &str, word: &str) -> Result<u64, WrongUse> {
     let seconds: f64 = read(name, word, "number of seconds")?;
-    match (0.0..=MOST_SECONDS as f64).contains(&seconds) {
-        true => Ok((seconds * SECOND_NS as f64).round() as u64),
-        false => Err(out_of_range(name, word, 0, MOST_SECONDS, " seconds")),
+    if !(0.0..=MOST_SECONDS as f64).contains(&seconds) {
+        return Err(out_of_range(name, word, 0, MOST_SECONDS, " seconds"));
     }
+    Ok((seconds * SECOND_NS as f64).round() as u64)
 }
 
 /// `SECOND=BITS`.

@@ -156,10 +156,7 @@ proptest! {
         for &sequence in &order {
             add(&mut tally, packet(3, sequence, 0), 10);
             let highest = seen.last().copied();
-            match seen.insert(sequence) {
-                false => again += 1,
-                true => behind += u64::from(highest.is_some_and(|h| sequence < h)),
-            }
+            if seen.insert(sequence) { behind += u64::from(highest.is_some_and(|h| sequence < h)) } else { again += 1 }
         }
         add(&mut tally, end(3, sent), 10);
         let report = tally.report(0, 1, None);

@@ -63,10 +63,7 @@ pub trait GuestKind: Sync {
     /// # Errors
     /// What it cannot have.
     fn fits(&self, shape: &Shape, _host: &dyn Reader) -> Result<(), Unfit> {
-        match shape.is_plain() {
-            true => Ok(()),
-            false => Err(Unfit::Shape(self.name())),
-        }
+        if shape.is_plain() { Ok(()) } else { Err(Unfit::Shape(self.name())) }
     }
     /// Why one cannot have the device by which an actor sees its subject, if it cannot. The host is asked only where
     /// that depends on its programs.

@@ -5,11 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Arch;
+use vmio_node::Node;
 use vmio_node::linux::system;
-use vmio_node::{Exec, Node};
 
 use super::tools::Tools;
-use super::{BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, identity, kernel, own, unpack};
+use super::{
+    BASE_MODULES, Error, Image, OwnKernel, Progress, Result, elf, file_error, fnv1a, identity, kernel, own, unpack,
+};
 
 /// Raised when the layout of an image changes, so that older ones are not used.
 const FORMAT: u32 = 3;
@@ -237,13 +239,6 @@ fn host_release(node: &dyn Node) -> Result<String> {
     Ok(system::release(node.reader())?)
 }
 
-/// 128-bit FNV-1a (draft-eastlake-fnv): tells inputs apart, guards against nobody.
-pub(super) fn fnv1a(data: &[u8]) -> u128 {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    data.iter().fold(OFFSET, |hash, &b| (hash ^ u128::from(b)).wrapping_mul(PRIME))
-}
-
 const BUILDING: &str = ".building-";
 
 /// A directory for files in passing; removed when it goes out of scope.
@@ -291,26 +286,10 @@ fn keep_newest(images: &Path, current: &Path) {
     }
 }
 
-/// Runs a program that must succeed; returns what it printed.
-pub(crate) fn run(node: &dyn Node, cmd: &Exec) -> Result<String> {
-    let output = node.exec(cmd)?;
-    if output.ok() {
-        return Ok(output.out());
-    }
-    Err(Error::Tool { command: cmd.shown(), how: format!("{:?}", output.end), said: output.err().trim().to_owned() })
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn digest_is_the_published_function() {
-        // Test vectors of the draft: the empty string gives the offset, "a" the value below.
-        assert_eq!(fnv1a(b""), 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d);
-        assert_eq!(fnv1a(b"a"), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
-    }
 
     #[test]
     fn old_images_and_dead_builds_go() {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Arch;
+use vmio_node::{Exec, Node};
 
 use crate::ours::make;
 
@@ -11,6 +12,15 @@ use crate::ours::make;
 pub(crate) fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
+}
+
+/// Runs a program that must succeed; returns what it printed.
+pub(crate) fn run(node: &dyn Node, cmd: &Exec) -> Result<String> {
+    let output = node.exec(cmd)?;
+    if output.ok() {
+        return Ok(output.out());
+    }
+    Err(Error::Tool { command: cmd.shown(), how: format!("{:?}", output.end), said: output.err().trim().to_owned() })
 }
 
 /// Result of this module.

@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
-use super::build::fnv1a;
 use super::own;
 use super::packages::{Packages, Wanted};
 use super::tools::{Tools, place_of, write_disk};
-use super::{Error, Progress, Result, elf, file_error};
+use super::{Error, Progress, Result, elf, file_error, fnv1a};
 use crate::ours;
 
 /// Each program that guests run, with the package that has it; vmio's own are built.

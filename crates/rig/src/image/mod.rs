@@ -29,13 +29,13 @@ use serde::{Deserialize, Serialize};
 use vmio_model::cell::Arch;
 use vmio_node::Node;
 
-pub(crate) use build::{Recipe, run};
+pub(crate) use build::Recipe;
 use cpio::Cpio;
-pub(crate) use error::file_error;
 pub use error::{Error, Result};
+pub(crate) use error::{file_error, run};
 use foreign::Foreign;
 pub use kernel::OwnKernel;
-pub(crate) use kernel::identity;
+pub(crate) use kernel::{fnv1a, identity};
 use tools::Tools;
 pub(crate) use tools::version;
 use vmio_look::require::{Requirement, program};

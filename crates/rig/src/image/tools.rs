@@ -16,8 +16,7 @@ use std::time::Duration;
 use vmio_look::require::find_program;
 use vmio_node::{Exec, Node, Output};
 
-use super::build::fnv1a;
-use super::{Error, Result, file_error, identity, run};
+use super::{Error, Result, file_error, fnv1a, identity, run};
 use crate::ours::{self, Own};
 
 /// Block size of the image in bytes: the page size, so that a page is one block.

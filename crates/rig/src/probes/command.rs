@@ -61,10 +61,10 @@ pub(super) fn start(
 /// All that it says.
 fn whole(node: &dyn Node, exec: &Exec) -> Result<String, Unseen> {
     let output = node.exec(exec)?;
-    match output.ok() {
-        true => Ok(output.out()),
-        false => Err(Unseen::Command { command: exec.shown(), said: output.err().trim().to_owned() }),
+    if output.ok() {
+        return Ok(output.out());
     }
+    Err(Unseen::Command { command: exec.shown(), said: output.err().trim().to_owned() })
 }
 
 /// One that is run at the start and at the end.

@@ -26,6 +26,7 @@ pub mod blockstats;
 mod command;
 pub mod cpu;
 pub mod diskstats;
+mod energy;
 pub mod foreign;
 pub mod link;
 pub mod mountstats;

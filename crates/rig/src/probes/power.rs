@@ -1,5 +1,4 @@
-//! Energy and power of a machine: what the probes of them declare, and where they come from here. Nothing is reckoned:
-//! where there is no meter there is no figure.
+//! Where energy and power of a machine come from here. Nothing is reckoned: where there is no meter there is no figure.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -7,19 +6,11 @@ use std::thread;
 use std::time::Instant;
 
 use vmio_look::require::{Missing, Requirement};
-use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
 use vmio_node::{Error, Exec, Node, Reader};
 
 use super::command::{GLANCE, LIMIT, MOST_BYTES};
 use super::{Thing, Unseen, power_command};
-
-/// What was taken in all.
-const ENERGY: &str = "energy";
-/// Its mean over the time.
-const POWER: &str = "power";
-/// The label that tells apart what it is of.
-const DOMAIN: &str = "domain";
 
 /// What is needed to tell the energy of a cell, where nobody names a meter.
 pub const METER: Requirement = Requirement {
@@ -28,16 +19,6 @@ pub const METER: Requirement = Requirement {
     mend: "name a meter of your own with --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
-
-/// The figures of a meter.
-pub(super) fn figures() -> Vec<Figure> {
-    [(ENERGY, Unit::Joules), (POWER, Unit::Watts)].map(|(name, unit)| Figure::amount(name, unit).by(&[DOMAIN])).into()
-}
-
-/// What was taken in some seconds, above 0.
-pub(super) fn readings(domain: &str, joules: f64, seconds: f64) -> [Reading; 2] {
-    [(ENERGY, joules), (POWER, joules / seconds)].map(|(name, value)| Reading::scalar(name, value).with(DOMAIN, domain))
-}
 
 /// What is counted here and may be read.
 fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmio_model::figure::{Figure, Reading};
 use vmio_node::Exec;
 
-use super::{ByCommand, Heard, Probe, Runs, Thing, Unseen, Way, power};
+use super::{ByCommand, Heard, Probe, Runs, Thing, Unseen, Way, energy};
 
 /// How long after its start one that has ended is run again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ impl Probe for PowerCommand {
          faster than it tells"
     }
     fn figures(&self, _: &Thing) -> Vec<Figure> {
-        power::figures()
+        energy::figures()
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Meter { .. })
@@ -64,7 +64,7 @@ impl ByCommand for PowerCommand {
         if span < LEAST * seconds {
             return Err(Unseen::SeldomTold { told: span, seconds });
         }
-        Ok(power::readings("meter", watts * seconds, seconds).into())
+        Ok(energy::readings("meter", watts * seconds, seconds).into())
     }
 }
 

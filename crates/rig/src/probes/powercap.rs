@@ -12,7 +12,7 @@ use vmio_model::figure::{Figure, Reading};
 use vmio_node::FileSample;
 use vmio_node::linux::powercap::{self, Zone};
 
-use super::{ByFiles, Probe, Thing, Unseen, Way, power};
+use super::{ByFiles, Probe, Thing, Unseen, Way, energy, power};
 
 /// Entry of the list of probes.
 pub struct Powercap;
@@ -26,7 +26,7 @@ impl Probe for Powercap {
          of the machine"
     }
     fn figures(&self, _: &Thing) -> Vec<Figure> {
-        power::figures()
+        energy::figures()
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[power::METER]
@@ -53,7 +53,7 @@ impl ByFiles for Powercap {
         let mut all = Vec::new();
         for (i, zone) in zones.iter().enumerate() {
             match spent_uj(zone, i, ticks) {
-                Some(uj) => all.extend(power::readings(&zone.domain, uj as f64 * 1e-6, seconds)),
+                Some(uj) => all.extend(energy::readings(&zone.domain, uj as f64 * 1e-6, seconds)),
                 None => notes.push(format!("powercap: {} could not be read to the end", zone.domain)),
             }
         }

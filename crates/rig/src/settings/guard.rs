@@ -61,12 +61,12 @@ impl Setting for Guard {
         let Subject::Path { network, peer, .. } = &actor.subject else {
             return Fit::Nothing("it is for who shares an uplink, and no actor works over one: leave it out".into());
         };
-        match is_linked(actor) {
-            true => Fit::Sets,
-            false => Fit::Nothing(format!(
-                "between the actor and {network}.{peer} lies no uplink: use the network shared with the peer remote"
-            )),
+        if is_linked(actor) {
+            return Fit::Sets;
         }
+        Fit::Nothing(format!(
+            "between the actor and {network}.{peer} lies no uplink: use the network shared with the peer remote"
+        ))
     }
     fn apply(&self, value: &str, on: &Where<'_>, undos: &mut Undos) -> Result<String> {
         let (all, place) = on.cell;
@@ -204,10 +204,10 @@ impl Running {
             return Err(failed(format!("`vmio guard run` ended before its cell did: {said}")));
         }
         let undone = undone?;
-        match undone.ok() && output.ok() {
-            true => Ok(()),
-            false => Err(failed(format!("`vmio guard undo` failed: {}; the guard: {}", said(&undone), said(&output)))),
+        if undone.ok() && output.ok() {
+            return Ok(());
         }
+        Err(failed(format!("`vmio guard undo` failed: {}; the guard: {}", said(&undone), said(&output))))
     }
 }
 

@@ -5,10 +5,22 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
-use super::{End, Error, Ready, Result};
+use super::{End, Error, Result};
 
 /// How long another machine may take to answer: a packet that is lost is sent again after 1 s and after 3 s (tcp(7)).
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// When a server is ready. A port counts when the server itself, or a process that it started, has it, and not
+/// another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// When it listens on this TCP port.
+    Listens(u16),
+    /// When it has this UDP port.
+    Receives(u16),
+    /// When it listens on this TCP port; datagrams come by the UDP port of that number, too.
+    Both(u16),
+}
 
 /// The port of a server, and the address that leads there from here.
 pub(super) struct Door {

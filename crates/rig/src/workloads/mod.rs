@@ -28,10 +28,11 @@ pub mod net;
 pub mod service;
 mod stage;
 
-pub use disk::{DiskWorkload, FioJob, Gentle, Rw, Span, family};
+pub use disk::{DiskWorkload, FioJob, Rw, family};
+pub use door::Ready;
 pub use error::{Error, Result, Unusable};
-pub use service::{Ready, Service, Serving};
-pub use stage::{At, End, Role, Stage, Wants};
+pub use service::{Service, Serving};
+pub use stage::{At, End, Gentle, Role, Span, Stage, Wants};
 
 /// All workloads, in the order in which they are shown.
 pub const ALL: &[&dyn Workload] = &[
@@ -165,10 +166,10 @@ impl dyn Workload + '_ {
 
 /// Whether a workload can have taken that long: what a program in a guest says is what the guest likes.
 fn plausible(seconds: f64, longest: f64) -> Result<(), Unusable> {
-    match seconds.is_finite() && seconds > 0.0 && seconds <= longest {
-        true => Ok(()),
-        false => Err(Unusable::Time { seconds, longest }),
+    if seconds.is_finite() && seconds > 0.0 && seconds <= longest {
+        return Ok(());
     }
+    Err(Unusable::Time { seconds, longest })
 }
 
 /// A workload that was found by its name: an entry of [`ALL`], or one of [`FAMILIES`].

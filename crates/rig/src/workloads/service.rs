@@ -9,7 +9,7 @@ use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
 use vmio_node::{Exec, Output, Process, Reader};
 
-use super::door::Door;
+use super::door::{Door, Ready};
 use super::error::said;
 use super::{End, Error, Result, Stage, Workload};
 
@@ -27,18 +27,6 @@ pub struct Service {
     pub exec: Exec,
     /// When it counts as ready.
     pub ready: Ready,
-}
-
-/// When a server is ready. A port counts when the server itself, or a process that it started, has it, and not
-/// another program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
-    /// When it listens on this TCP port.
-    Listens(u16),
-    /// When it has this UDP port.
-    Receives(u16),
-    /// When it listens on this TCP port; datagrams come by the UDP port of that number, too.
-    Both(u16),
 }
 
 /// The servers of a workload. They end with it.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_look::require::Requirement;
+use vmio_model::rate::ByteRate;
 use vmio_node::{Exec, Node};
 
-use super::disk::{Span, WorkCtx};
 use super::{Error, Result};
 use crate::nodes::NodeId;
 
@@ -76,6 +76,26 @@ impl At {
     }
 }
 
+/// How much of a disk a workload may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes from its start.
+    pub bytes: u64,
+    /// Memory of the side in bytes.
+    pub memory_bytes: u64,
+    /// Bandwidth cap.
+    pub gentle: Option<Gentle>,
+    /// The page cache of its side holds the span, and is to serve it: nothing is dropped first.
+    pub warm: bool,
+}
+
+/// The cap of `--gentle`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gentle {
+    /// Reads and writes each.
+    pub cap: ByteRate,
+}
+
 /// What a workload runs with.
 #[derive(Clone)]
 pub struct Stage {
@@ -105,14 +125,6 @@ impl Stage {
         allowed(self.seconds)
     }
 
-    /// The stage of a disk workload.
-    pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
-        let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle, warm } = ctx;
-        let end = End { exec_base, ..End::here(node, At::Path(path)) };
-        let span = Some(Span { bytes, memory_bytes, gentle, warm });
-        Self { span, ..Self::of(super::disk::WORKER, end, seconds) }
-    }
-
     /// The end of a role.
     ///
     /// # Errors
@@ -122,19 +134,6 @@ impl Stage {
             workload: "the workload".into(),
             reason: format!("nothing was prepared for its role {role}"),
         })
-    }
-
-    /// The machine of a disk workload, and what it works on there.
-    ///
-    /// # Errors
-    /// When there is no disk.
-    pub(super) fn disk(&self) -> Result<(&Arc<dyn Node>, WorkCtx)> {
-        let end = self.end(super::disk::WORKER)?;
-        let missing = || Error::Unfit { workload: "the workload".into(), reason: "it was given no disk".into() };
-        let (span, path) = self.span.zip(end.path()).ok_or_else(missing)?;
-        let Span { bytes, memory_bytes, gentle, warm } = span;
-        let (path, exec_base) = (path.to_owned(), end.exec_base.clone());
-        Ok((&end.node, WorkCtx { path, bytes, seconds: self.seconds, memory_bytes, exec_base, gentle, warm }))
     }
 }
 

@@ -119,10 +119,10 @@ fn abilities() -> Vec<Ability> {
 
 /// A line of what is told below the abilities: what it is about, a name, and what there is to say.
 fn named(what: &str, name: &str, text: &str) -> String {
-    match fit::columns(name) < NAME {
-        true => fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text),
-        false => fit::paragraph(&format!("{what:<13}"), 13, name) + &fit::paragraph(&" ".repeat(15), 15, text),
+    if fit::columns(name) < NAME {
+        return fit::paragraph(&format!("{what:<13}{} ", fit::left(name, NAME - 1)), 13 + NAME, text);
     }
+    fit::paragraph(&format!("{what:<13}"), 13, name) + &fit::paragraph(&" ".repeat(15), 15, text)
 }
 
 /// Columns of a name there.
@@ -280,11 +280,10 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             let state =
                 if missing.is_empty() { context.style.cyan("ready  ") } else { context.style.yellow("lacking") };
             let lead = format!("{state} {:<9} ", ability.point);
-            text += &match fit::columns(&ability.name) < ABOUT - 18 {
-                true => {
-                    fit::paragraph(&format!("{lead}{} ", fit::left(&ability.name, ABOUT - 19)), ABOUT, ability.about)
-                }
-                false => fit::paragraph(&lead, 18, &ability.name) + &fit::paragraph(&" ".repeat(20), 20, ability.about),
+            text += &if fit::columns(&ability.name) < ABOUT - 18 {
+                fit::paragraph(&format!("{lead}{} ", fit::left(&ability.name, ABOUT - 19)), ABOUT, ability.about)
+            } else {
+                fit::paragraph(&lead, 18, &ability.name) + &fit::paragraph(&" ".repeat(20), 20, ability.about)
             };
             for (name, why, mend) in missing {
                 text += &fit::paragraph("        ", 8, &format!("{name}: {why}"));

@@ -57,10 +57,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(why) = &image.compressed_because {
         text += &format!("           boots slower: {why}\n");
     }
-    text += &match arch.is_own() {
-        true => format!("tools      {}, dd, and the libraries of this host\n", image.fio_version),
-        false => format!("tools      {}, dd, and their libraries\n", image.fio_version),
-    };
+    let libraries = if arch.is_own() { "the libraries of this host" } else { "their libraries" };
+    text += &format!("tools      {}, dd, and {libraries}\n", image.fio_version);
     term::print(&text)?;
     Ok(Exit::Done)
 }

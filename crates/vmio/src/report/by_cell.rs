@@ -1,7 +1,5 @@
-//! What is told cell by cell beside the tables of figures, in each form of the report: what the wire carried, what the
-//! host's page cache held, what else probes saw, and figures of runs on end.
-
-use std::fmt::Write;
+//! What is told cell by cell beside the tables of figures: what the wire carried, what the host's page cache held, what
+//! else probes saw, and figures of runs on end.
 
 use vmio_model::figure::{RUN, Unit};
 use vmio_model::result::Watched;
@@ -10,13 +8,9 @@ use vmio_model::summary::seen::{SeenFigure, SeenRow};
 use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::summary::{CellRow, FigureRow, PageCache};
 
-use super::Report;
-use super::format;
-use super::markdown::plain;
-use super::page::{Html, html};
-use super::series;
-use super::text::Out;
-use crate::fit;
+use super::document::{Block, Column, Document, In, Layout, Long, Row, Table, aside, heading, remarks};
+use super::{Report, format, series};
+use crate::fit::{self, WIDTH};
 
 /// Width of a column in a terminal.
 const COLUMN: usize = 12;
@@ -35,12 +29,30 @@ pub(super) struct Section {
 }
 
 /// Those that have something to say.
-fn sections<'a>(report: &'a Report<'_>) -> impl Iterator<Item = Section> + 'a {
+pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let published = report.series.iter().map(|table| series::section(table, true));
-    [wires(report), page_cache(report), seen(report), on_end(report)]
-        .into_iter()
-        .chain(published)
-        .filter(|section| !section.rows.is_empty())
+    let all = [wires(report), page_cache(report), seen(report), on_end(report)].into_iter().chain(published);
+    all.filter(|section| !section.rows.is_empty()).for_each(|section| doc.blocks.extend(section.blocks()));
+}
+
+impl Section {
+    /// As a part of a document. A column's head that is in two parts stands on two lines of a terminal.
+    pub(super) fn blocks(self) -> Vec<(In, Block)> {
+        let columns = self.columns.iter().map(|head| Column::new(head, COLUMN).narrow(head.replacen(", ", "\n", 1)));
+        let label = WIDTH.saturating_sub(COLUMN * self.columns.len());
+        let layout = Layout { long: Long::Outside, ..Layout::new(label) };
+        let rows = self.rows.into_iter().map(|(name, cells)| Row::new(name, cells));
+        let notes = self.notes.into_iter().map(|note| (String::new(), note));
+        let all = [
+            heading(2, self.title),
+            Table::new("Cell", layout, columns).with(rows).into(),
+            Block::Gap,
+            aside((0, 0), self.meaning),
+            remarks((2, 2), notes),
+            Block::Gap,
+        ];
+        all.into_iter().map(|block| (In::ALL, block)).collect()
+    }
 }
 
 /// What the wire carried beside what the program says.
@@ -151,77 +163,4 @@ fn on_end(report: &Report<'_>) -> Section {
         }
     }
     section
-}
-
-/// For a terminal.
-pub(super) fn text(report: &Report<'_>, out: &mut Out) {
-    sections(report).for_each(|section| section.text(out));
-}
-
-impl Section {
-    /// For a terminal. A column's head that is in two parts stands on two lines.
-    pub(super) fn text(&self, out: &mut Out) {
-        let label = out.width.saturating_sub(COLUMN * self.columns.len());
-        let line = |cells: &[&str]| cells.iter().map(|cell| format!("{cell:>COLUMN$}")).collect::<String>();
-        out.title(&self.title);
-        let parts = || self.columns.iter().map(|head| head.split_once(", ").unwrap_or((head, "")));
-        for heads in [parts().map(|(first, _)| first).collect::<Vec<_>>(), parts().map(|(_, second)| second).collect()]
-        {
-            if heads.iter().any(|head| !head.is_empty()) {
-                out.line(&format!("{:label$}{}", "", line(&heads)));
-            }
-        }
-        for (name, cells) in &self.rows {
-            out.labelled(&format!("  {name}"), label, &line(&cells.iter().map(String::as_str).collect::<Vec<_>>()));
-        }
-        out.line("");
-        out.paragraph("", 0, &self.meaning);
-        self.notes.iter().for_each(|note| out.paragraph("  ", 2, note));
-        out.line("");
-    }
-}
-
-/// As Markdown; empty where there is nothing to say.
-pub(super) fn markdown(report: &Report<'_>) -> String {
-    let mut out = String::new();
-    for Section { title, meaning, columns, rows, notes } in sections(report) {
-        let dashes = "--:|".repeat(columns.len());
-        let heads: Vec<String> = columns.iter().map(|head| plain(head)).collect();
-        let _ = writeln!(
-            out,
-            "\n## {}\n\n{}\n\n| cell | {} |\n|---|{dashes}",
-            plain(&title),
-            plain(&meaning),
-            heads.join(" | ")
-        );
-        for (name, cells) in rows {
-            let _ = writeln!(out, "| {} | {} |", plain(&name), cells.join(" | "));
-        }
-        let notes: String = notes.iter().map(|note| format!("- {}\n", plain(note))).collect();
-        if !notes.is_empty() {
-            let _ = write!(out, "\n{notes}");
-        }
-    }
-    out
-}
-
-/// As parts of a page.
-pub(super) fn page(report: &Report<'_>) -> Html {
-    html! {
-        @for Section { title, meaning, columns, rows, notes } in sections(report) {
-            h2 { (title) }
-            p.dim { (meaning) }
-            div.scroll {
-                table {
-                    thead { tr { th.l scope="col" { "Cell" } @for head in &columns { th scope="col" { (head) } } } }
-                    tbody {
-                        @for (name, cells) in &rows {
-                            tr { th scope="row" { (name) } @for cell in cells { td { (cell) } } }
-                        }
-                    }
-                }
-            }
-            @for note in &notes { p.dim { (note) } }
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! What cells cost in CPU time, as short texts, and what that is divided by, in words.
+//! What cells cost in CPU time, in tables, and what that is divided by, in words.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,9 @@ use vmio_model::figure::Unit;
 use vmio_model::result::{Watched, amounts_of};
 use vmio_model::summary::{CellRow, CpuClock};
 
-use super::{Report, format, groups};
+use super::document::{Align, Block, Cell, Column, Document, In, Layout, Long, Row, Table, aside, heading, say};
+use super::groups::{self, Group};
+use super::{Report, format, view};
 
 /// What depth, busy and size of requests at the device mean.
 pub const LOAD: &str = "depth: requests in flight there on average over time, the sum of how long each took over the time \
@@ -14,25 +16,103 @@ pub const LOAD: &str = "depth: requests in flight there on average over time, th
     requests start and end: too low or too high where they are short; and a device that serves many at once is not full \
     at 100 %. As in iostat, requests without data (flushes) count, so their mean size can be below the block size.";
 
+/// What cells cost: on a terminal by what they work on, with what the device saw; elsewhere, where that stands with the
+/// figures, in one table.
+pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
+    let groups = groups::groups(report);
+    let groups: Vec<&Group<'_>> = groups.iter().filter(|g| g.rows.iter().any(|row| any(row.cell))).collect();
+    for of_thing in groups.chunk_by(|a, b| a.same_thing(b)) {
+        let what = if of_thing[0].on_disk() { "At the device and CPU time" } else { "CPU time" };
+        doc.only(In::TERMINAL, heading(2, format!("{what}, {}", groups::named(of_thing[0]))));
+        doc.only(In::TERMINAL, at_the_device(of_thing).into());
+        doc.gap();
+    }
+    let meaning = meaning(report);
+    if !groups.is_empty() {
+        let device = format!("KiB: mean request at the device (avgrq-sz, which counts sectors of 512 bytes). {LOAD} ");
+        let device = if groups.iter().any(|group| group.on_disk()) { device } else { String::new() };
+        let timed = groups.iter().flat_map(|g| &g.rows).any(|row| view::latencies(row.cell)[0].is_some());
+        let times = if timed { format!("{} ", view::TIMES) } else { String::new() };
+        doc.only(In::TERMINAL, say((0, 0), format!("{times}{device}{meaning}")));
+        doc.gap();
+    }
+    let rows = rows(report);
+    if rows.is_empty() && !report.summary.cells.is_empty() {
+        return;
+    }
+    let mut folded = vec![(In::ROOM, by_part(&rows).into())];
+    folded.extend((!meaning.is_empty()).then(|| (In::ROOM, aside((0, 0), meaning))));
+    let line = "CPU seconds of the host, of QEMU by thread role and of the kernel's threads";
+    doc.only(In::ROOM, heading(2, "CPU time"));
+    doc.only(In::ROOM, Block::Folded(line.to_owned(), folded));
+}
+
+/// The cells that work on one thing.
+fn at_the_device(of_thing: &[&Group<'_>]) -> Table {
+    let (on_disk, rows) = (of_thing[0].on_disk(), || of_thing.iter().flat_map(|group| &group.rows));
+    let cells = || rows().map(|row| row.cell);
+    let ([gigabytes, requests, _], idle_there) = (counted(cells()), any_idle(cells()));
+    let titled = |there: bool, title: &str| Column::new(if there { title } else { "" }, 10);
+    let mut columns = vec![titled(gigabytes, "CPU s/GB"), titled(requests, "CPU/req")];
+    columns.extend((idle_there && !on_disk).then(|| Column::new("idle", 10)));
+    let device = [("KiB", 7), ("depth", 6), ("busy", 5)].into_iter().filter(|_| on_disk);
+    columns.extend(device.map(|(head, width)| Column::new(head, width).tight()));
+    let row = |row: &groups::Row<'_>| {
+        let [gigabyte, request, ..] = cpu(row.cell);
+        let mut cells = vec![Cell::from(gigabyte), request.into()];
+        match view::device(row.cell) {
+            _ if !on_disk => cells.push(idle(row.cell).into()),
+            // Buffered writes reach the device in megabytes: no decimals then, and always a gap.
+            Some([kib, depth, busy]) => {
+                let whole = kib.split('.').next().filter(|_| kib.len() > 5).unwrap_or(&kib);
+                cells.extend([Cell::from(whole), depth.into(), busy.into()]);
+            }
+            None => cells.extend(Cell::over(3, "not visible here")),
+        }
+        let notes = Some(parts(row.cell)).filter(|parts| !parts.is_empty()).into_iter().collect();
+        Row { notes, ..Row::new(format!("{} {}", row.cell.cell.workload(), row.label), cells) }
+    };
+    let layout = Layout { long: Long::Outside, note: ("      ", 6), ..Layout::new(42) };
+    Table::new("", layout, columns).with(rows().map(row))
+}
+
+/// All cells, with the parts of the whole in columns.
+fn by_part(rows: &[&CellRow]) -> Table {
+    let [gigabytes, requests, kernels] = counted(rows.iter().copied());
+    let there = |there: bool| if there { In::ALL } else { In::NONE };
+    let columns = [
+        Column::new("Host, s/GB", 0).only(there(gigabytes)),
+        Column::new("Host, each request", 0).only(there(requests)),
+        Column::new("Host idle", 0).only(there(any_idle(rows.iter().copied()))),
+        Column { align: Align::Left, ..Column::new("QEMU or container, s/GB", 0) },
+        Column::new("Kernel threads, s/GB", 0).only(there(kernels)),
+    ];
+    let row = |cell: &&CellRow| {
+        let [gigabyte, request, roles, threads] = cpu(cell);
+        Row::new(&cell.key, [gigabyte, request, idle(cell), roles, threads])
+    };
+    Table::new("Cell", Layout::new(0), columns).with(rows.iter().map(row))
+}
+
 /// Whether there is anything to say of what a cell cost: of a disk always, if only that it cannot be seen; of another
 /// machine nothing.
-pub fn any(row: &CellRow) -> bool {
+fn any(row: &CellRow) -> bool {
     let here = row.cell.actors().any(|actor| !actor.side.is_afar());
     here && (row.cell.target().is_some() || !cpu(row).concat().is_empty() || !idle(row).is_empty())
 }
 
 /// How idle the host's processors were in a cell that is on no disk; of one that is, the disk says what was waited for.
-pub fn idle(row: &CellRow) -> String {
+fn idle(row: &CellRow) -> String {
     row.cpu.host_idle_ratio.filter(|_| row.cell.target().is_none()).map_or(String::new(), format::percent)
 }
 
 /// Whether any of these has such a figure.
-pub fn any_idle<'a>(mut rows: impl Iterator<Item = &'a CellRow>) -> bool {
+fn any_idle<'a>(mut rows: impl Iterator<Item = &'a CellRow>) -> bool {
     rows.any(|row| !idle(row).is_empty())
 }
 
 /// The cells of which there is something to say, in the order of the tables, then those that no table shows.
-pub fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
+fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
     let groups = groups::groups(report);
     let shown = groups.iter().flat_map(|group| &group.rows).map(|row| row.cell);
     let controls = report.summary.cells.iter().filter(|row| row.control);
@@ -41,7 +121,7 @@ pub fn rows<'a>(report: &'a Report<'_>) -> Vec<&'a CellRow> {
 
 /// What a cell cost in CPU time: of the whole host in seconds for each GB and as a time for each request, and its parts for
 /// each GB: of QEMU by thread role, and of the kernel's threads. Empty texts where nothing was counted.
-pub fn cpu(cell: &CellRow) -> [String; 4] {
+fn cpu(cell: &CellRow) -> [String; 4] {
     let cpu = &cell.cpu;
     let counted = cpu.host_seconds_per_gigabyte > 0.0;
     let busy = cpu.vcpu_busy_ratio.map_or(String::new(), |busy| format!(" ({:.0} % busy)", busy * 100.0));
@@ -58,14 +138,14 @@ pub fn cpu(cell: &CellRow) -> [String; 4] {
 
 /// Whether any of these has a figure for each GB, for each request, and of the kernel's threads: what none has needs no
 /// column.
-pub fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
+fn counted<'a>(rows: impl Iterator<Item = &'a CellRow>) -> [bool; 3] {
     rows.map(cpu).fold([false; 3], |[gigabytes, requests, kernels], [gigabyte, request, _, kernel]| {
         [gigabytes || !gigabyte.is_empty(), requests || !request.is_empty(), kernels || !kernel.is_empty()]
     })
 }
 
 /// The parts of the whole for each GB, in a line; empty where none was counted.
-pub fn parts(cell: &CellRow) -> String {
+fn parts(cell: &CellRow) -> String {
     let [.., roles, kernel] = cpu(cell);
     let booted = cell.cell.actors().any(|actor| !actor.side.shares_kernel());
     let whose = if booted { "QEMU" } else { "container" };
@@ -75,7 +155,7 @@ pub fn parts(cell: &CellRow) -> String {
 }
 
 /// What the columns of the CPU time mean. What is done with bytes is said as the workloads call it: disks move them.
-pub fn meaning(report: &Report<'_>) -> String {
+fn meaning(report: &Report<'_>) -> String {
     let bytes = done(report, Unit::Bytes, "moved");
     let requests = done(report, Unit::Requests, "requests");
     let others: Vec<&str> = requests.iter().map(String::as_str).filter(|name| *name != "requests").collect();

@@ -2,13 +2,17 @@
 
 use vmio_model::paper::{Compared, Judged, Verdict};
 
+use super::document::{Out, on_terminal};
 use super::format;
-use super::text::Out;
+use crate::fit::WIDTH;
 use crate::term::Style;
+
+/// What lines below a verdict begin with.
+const BELOW: &str = "              ";
 
 /// The effects that a paper states, and what a run says of each.
 pub fn effects(c: &Compared, style: Style) -> String {
-    let mut out = Out::new(style);
+    let mut out = Out::new(style, WIDTH);
     out.line(&style.bold(&format!("Run {} of {} against {}", c.run, c.study, c.paper)));
     out.paragraph("", 0, &c.citation);
     out.line("");
@@ -29,7 +33,7 @@ pub fn effects(c: &Compared, style: Style) -> String {
         out.line("");
     }
     super::transfers::tables(&c.transfers, &mut out);
-    c.series.iter().for_each(|table| super::series::section(table, false).text(&mut out));
+    c.series.iter().for_each(|table| on_terminal(&mut out, &super::series::section(table, false).blocks()));
     for judged in &c.effects {
         let word = format!("{:<14}", judged.verdict.to_string());
         let word = match judged.verdict {
@@ -38,31 +42,28 @@ pub fn effects(c: &Compared, style: Style) -> String {
             Verdict::NotDecidable => style.yellow(&word),
         };
         let e = &judged.effect;
-        out.paragraph(&word, 14, &style.bold(&format!("{} ({})", e.text, e.id)));
-        out.paragraph(
-            &format!("{:14}", ""),
-            16,
-            &format!(
-                "published: {} against {} {}, ratio {} ({})",
-                e.published_numerator,
-                e.published_denominator,
-                e.unit,
-                format::three(judged.published_ratio),
-                e.citation
-            ),
+        let published = format!(
+            "published: {} against {} {}, ratio {} ({})",
+            e.published_numerator,
+            e.published_denominator,
+            e.unit,
+            format::three(judged.published_ratio),
+            e.citation
         );
+        out.paragraph(&word, 14, &style.bold(&format!("{} ({})", e.text, e.id)));
+        out.paragraph(BELOW, 16, &published);
         if let (Some(ratio), Some((above, below))) = (&judged.ratio, &judged.cells) {
             let figure =
                 format!("here: ratio {}, {} pairs from {} boots:", format::factor(ratio), ratio.pairs, ratio.boots);
-            out.paragraph(&format!("{:14}", ""), 16, &format!("{figure} {above} against {below}"));
+            out.paragraph(BELOW, 16, &format!("{figure} {above} against {below}"));
         }
         if let Some(chance) = chance(judged) {
-            out.paragraph(&format!("{:14}", ""), 16, &chance);
+            out.paragraph(BELOW, 16, &chance);
         }
         if let Some(reading) = &e.reading {
-            out.paragraph(&format!("{:14}", ""), 16, &format!("our reading: {reading}"));
+            out.paragraph(BELOW, 16, &format!("our reading: {reading}"));
         }
-        out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
+        out.paragraph(BELOW, 16, &format!("why: {}", judged.reason));
     }
     for judged in &c.scores {
         let p = &judged.published;
@@ -70,11 +71,11 @@ pub fn effects(c: &Compared, style: Style) -> String {
         let word = style.yellow(&format!("{:<14}", judged.verdict.to_string()));
         out.paragraph(&word, 14, &style.bold(&format!("{} of {guest}", p.group)));
         let published = format!("published: {:.0} % ({})", p.ratio * 100.0, p.citation);
-        out.paragraph(&format!("{:14}", ""), 16, &published);
+        out.paragraph(BELOW, 16, &published);
         if let Some(ratio) = &judged.ratio {
-            out.paragraph(&format!("{:14}", ""), 16, &format!("here: {}", format::share(ratio)));
+            out.paragraph(BELOW, 16, &format!("here: {}", format::share(ratio)));
         }
-        out.paragraph(&format!("{:14}", ""), 16, &format!("why: {}", judged.reason));
+        out.paragraph(BELOW, 16, &format!("why: {}", judged.reason));
     }
     if c.effects.is_empty() {
         return out.text;

@@ -1,23 +1,21 @@
 //! `vmio study compare amamou2012 paper`: what three guests and three containers got of one uplink, over time, beside what was
 //! simulated of the same and what is printed in the paper.
 
-mod html;
-
-use std::fmt::Write;
-
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::control::Allocator;
 use vmio_model::rate::BitRate;
 use vmio_model::simulate::measured::Trial;
-use vmio_model::simulate::paper::{Footnote, Paper, Published, System};
-use vmio_model::simulate::{Outcome, SECOND, Totals};
+use vmio_model::simulate::paper::{Footnote, Paper, Published, System, What};
+use vmio_model::simulate::{Outcome, SECOND, Sample, Totals, Vif};
 
-use super::simulation::{mbit, mean_bps, ratio, shown, time, what};
-use crate::fit;
+use super::document::{
+    self, Block, Cell, Column, Drawing, Heading, In, Layout, Long, Plots, Row, Table, aside, heading, list, say,
+};
+use super::plot::{Line, Mark, Plot, Stroke};
+use super::simulation::{mbit, mean_bps, notes, ratio, shown, time, what};
+use crate::fit::WIDTH;
 use crate::term::Style;
-
-pub use html::html;
 
 /// Version of the JSON.
 const SCHEMA_VERSION: &str = "1.0";
@@ -235,69 +233,120 @@ pub fn json(report: &Report) -> Document {
     }
 }
 
-/// What is measured of a member: the columns of text and page.
-fn columns(cell: &Beside, i: usize) -> Option<[String; 7]> {
-    let (m, s) = (cell.trial.measured.totals.get(i)?, cell.simulated.totals.get(i)?);
+/// As text for a terminal.
+pub fn text(report: &Report, style: Style) -> String {
+    document(report).text(style, WIDTH)
+}
+
+/// As a page: rates over time, measured and simulated next to each other, printed figures marked.
+pub fn html(report: &Report) -> String {
+    document(report).html()
+}
+
+fn document(report: &Report) -> document::Document {
+    let (run, paper) = (report.run, &report.paper);
+    let mut doc = document::Document::new(format!("{}, measured and simulated", paper.key));
+    doc.only(In::TERMINAL, say((0, 0), format!("Run {run} against {}", paper.citation)));
+    doc.only(In::TERMINAL, say((0, 0), "Mbit/s of frames, means over the whole time; sim: the same, simulated"));
+    let drawn = format!(
+        "Left: measured (run {run}). Right: the same, simulated. Mbit/s of frames that arrived. Rates and times of the \
+         paper are scaled to each uplink; dashed levels are figures that the paper prints ({}, {}) and that hold while \
+         so much is offered as the table says.",
+        paper.citation, paper.section
+    );
+    doc.only(In::HTML, aside((0, 0), drawn));
+    let mut figure = "";
+    for cell in &report.cells {
+        let native = cell.trial.guard.is_none();
+        let title = if native { "Figure 3: nobody shapes" } else { "Figure 4: guaranteed bandwidth" };
+        if title != figure {
+            doc.only(In::HTML, heading(2, title));
+            figure = title;
+        }
+        let printed: Vec<Published> = cell.published(report).collect();
+        doc.gap();
+        doc.put(Block::Heading(Heading { level: 3, text: cell.title(), ..Heading::default() }));
+        doc.put(aside((2, 2), cell.remarks()));
+        doc.only(In::HTML, Block::Plots(plots(cell, &printed)));
+        doc.put(members(cell).into());
+        doc.put(compared(cell, &printed).into());
+    }
+    if !report.missing.is_empty() {
+        doc.gap();
+        doc.put(heading(2, "Not measured"));
+        doc.put(list((2, 4), report.missing.iter().map(|(cell, why)| format!("{cell}: {why}"))));
+    }
+    doc.gap();
+    notes(&mut doc, paper);
+    doc.only(In::HTML, heading(2, "Again"));
+    doc.only(In::HTML, Block::Code(report.command.clone()));
+    doc
+}
+
+/// Rates over time, as measured and as simulated.
+fn plots(cell: &Beside, printed: &[Published]) -> Plots {
+    let scenario = &cell.trial.scenario;
+    let mark = |figure: &Published| {
+        let series = scenario.vifs.iter().position(|vif| vif.name == figure.vm)?;
+        let label = format!("{:.0}", figure.value);
+        (figure.what == What::ThroughputMbit).then_some(Mark { value: figure.value, label, series })
+    };
+    let drawn = |(word, outcome): (&str, &Outcome)| {
+        let line = |(i, vif): (usize, &Vif)| {
+            let mega = |s: &Sample| s.received[i].bits() as f64 / 1e6;
+            let points = outcome.series.iter().map(|s| (s.at as f64 / SECOND as f64, mega(s))).collect();
+            Line { stroke: Stroke::Series(i), label: vif.name.clone(), points }
+        };
+        let lines = scenario.vifs.iter().enumerate().map(line).collect();
+        let plot = Plot::over_seconds(word, (480.0, 230.0), lines, printed.iter().filter_map(mark).collect());
+        let y_range = Some((0.0, scenario.capacity.bits() as f64 / 1e6 * 1.02));
+        (word.to_owned(), Drawing::Lines(Plot { y_range, ..plot }))
+    };
+    let both = [("measured", &cell.trial.measured), ("simulated", &cell.simulated)];
+    let legend = scenario.vifs.iter().map(|vif| vif.name.clone()).enumerate().collect();
+    Plots { legend, drawings: both.map(drawn).into() }
+}
+
+/// What was measured and simulated of each member.
+fn members(cell: &Beside) -> Table {
     let rate = |bits: u64| mbit(mean_bps(bits, cell.seconds()));
     let percent = |ratio: f64| format!("{:.2} %", ratio * 100.0);
     let never = |t: &Totals| percent(ratio(t.never_sent_bits, t.scheduled_bits));
-    Some([
-        rate(m.scheduled_bits),
-        rate(m.received_bits),
-        rate(s.received_bits),
-        percent(m.loss_ratio()),
-        percent(s.loss_ratio()),
-        never(m),
-        never(s),
-    ])
+    let totals = cell.trial.measured.totals.iter().zip(&cell.simulated.totals);
+    let rows = cell.trial.scenario.vifs.iter().zip(totals).map(|(vif, (m, s))| {
+        let [loss, simulated] = [m, s].map(|t| percent(t.loss_ratio()));
+        let rates = [rate(m.scheduled_bits), rate(m.received_bits), rate(s.received_bits)];
+        Row::new(&vif.name, rates.into_iter().chain([loss, simulated, never(m), never(s)]))
+    });
+    let measured = |head: &str, width, narrow: &str| Column::new(head, width).small("measured").narrow(narrow).gap(1);
+    let simulated = |width| Column::new("", width).small("simulated").narrow("sim").gap(1);
+    let columns = [
+        measured("offered", 8, "offered"),
+        measured("received", 8, "received"),
+        simulated(8),
+        measured("loss", 9, "loss"),
+        simulated(9),
+        measured("never sent", 9, "not sent"),
+        simulated(9),
+    ];
+    Table::new("Mbit/s", Layout { long: Long::Shortened, ..Layout::new(7) }, columns).with(rows)
 }
 
-/// As text for a terminal.
-pub fn text(report: &Report, style: Style) -> String {
-    let mut out = fit::paragraph("", 0, &format!("Run {} against {}", report.run, report.paper.citation));
-    out += "Mbit/s of frames, means over the whole time; sim: the same, simulated\n";
-    for cell in &report.cells {
-        out.push('\n');
-        let _ = writeln!(out, "{}", style.bold(fit::paragraph("", 0, &cell.title()).trim_end()));
-        out += &fit::paragraph("  ", 2, &cell.remarks());
-        let _ = writeln!(
-            out,
-            "  {:<5} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>9}",
-            "", "offered", "received", "sim", "loss", "sim", "not sent", "sim"
-        );
-        for (i, vif) in cell.trial.scenario.vifs.iter().enumerate() {
-            let Some([offered, received, s, loss, l, never, n]) = columns(cell, i) else { continue };
-            let name = fit::left(&fit::name(&vif.name, 5), 5);
-            let _ = writeln!(out, "  {name} {offered:>8} {received:>8} {s:>8} {loss:>9} {l:>9} {never:>9} {n:>9}");
-        }
-        let _ = writeln!(out, "  {:<40} {:>11} {:>11} {:>11}", "", "printed", "measured", "simulated");
-        for figure in cell.published(report) {
-            let [measured, simulated] = cell.both(&figure).map(|v| v.map_or("none".into(), |v| value(&figure, v)));
-            // The system is that of the table.
-            let said =
-                what(&figure).split_once(": ").map_or_else(|| what(&figure), |(_, said)| said.replace(" Mbit/s", ""));
-            let _ = writeln!(
-                out,
-                "  {} {:>11} {measured:>11} {simulated:>11}",
-                fit::left(&fit::name(&said, 40), 40),
-                value(&figure, figure.value)
-            );
-        }
-    }
-    if !report.missing.is_empty() {
-        let _ = writeln!(out, "\n{}", style.bold("Not measured"));
-        for (cell, why) in &report.missing {
-            out += &fit::paragraph("  ", 4, &format!("{cell}: {why}"));
-        }
-    }
-    let _ = writeln!(out, "\n{}", style.bold("Notes"));
-    for note in &report.paper.footnote {
-        out += &fit::paragraph("  ", 4, &format!("{}: {}", note.about, note.text));
-    }
-    out
-}
-
-/// A figure without its unit, where that is Mbit/s.
-fn value(figure: &Published, value: f64) -> String {
-    shown(figure, value).replace(" Mbit/s", "")
+/// The printed figures beside what was measured and simulated.
+fn compared(cell: &Beside, printed: &[Published]) -> Table {
+    let rows = printed.iter().map(|figure| {
+        // Without its unit on a terminal, where that is Mbit/s.
+        let value = |value: f64| {
+            let said = shown(figure, value);
+            Cell::from(&said).narrow(said.replace(" Mbit/s", ""))
+        };
+        let both = cell.both(figure).map(|found| found.map_or_else(|| Cell::from("").narrow("none"), value));
+        // The system is that of the table.
+        let said = what(figure);
+        let said = said.split_once(": ").map_or(said.clone(), |(_, said)| said.replace(" Mbit/s", ""));
+        Row::new(said, std::iter::once(value(figure.value)).chain(both))
+    });
+    let heads = [("printed", "scaled"), ("measured", ""), ("simulated", "")];
+    let columns = heads.map(|(head, small)| Column::new(head, 11).small(small).gap(1));
+    Table::new("printed figure", Layout { long: Long::Shortened, ..Layout::new(42) }, columns).with(rows)
 }

@@ -7,6 +7,7 @@ use vmio_model::result::WorkloadTraits;
 use vmio_model::stats::Estimate;
 use vmio_model::summary::{CellRow, FAIRNESS, FigureRow, FigureShare, Share};
 
+use super::document::{Span, Text};
 use super::format;
 
 /// A figure as it is shown.
@@ -100,10 +101,13 @@ fn is(figure: &FigureRow, name: &str) -> bool {
 
 impl Shown {
     /// `6.20 Gbit/s ±2 %`; of a distribution `p50 61.2 µs ±3 %, p99 120 µs`.
-    pub fn text(&self) -> String {
+    pub fn words(&self) -> Text {
         match &self.p99 {
-            Some(p99) => format!("p50 {}, p99 {p99}", self.value),
-            None => self.value.clone(),
+            Some(p99) => {
+                let median = Text::from(format!("p50 {}", self.value));
+                median.and(Span::Break(", ")).and(Span::Plain(format!("p99 {p99}")))
+            }
+            None => Text::from(&self.value),
         }
     }
 

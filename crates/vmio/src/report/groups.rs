@@ -276,12 +276,9 @@ fn about(w: &WorkloadTraits) -> String {
     )
 }
 
-/// What a group's part of the report is called: `Target: sparse`, `Path: veth.host`, `The machine itself`.
-pub fn heading(group: &Group<'_>, gap: &str) -> String {
-    match kind(group) {
-        Some(kind) => format!("{}{gap}{}", format::capital(kind), group.on.join(", ")),
-        None => format::capital(&named(group)),
-    }
+/// What a group's part of the report is called: `Target sparse`, `Path veth.host`, `The machine itself`.
+pub fn heading(group: &Group<'_>) -> String {
+    format::capital(&named(group))
 }
 
 /// What a group works on, after `on`.

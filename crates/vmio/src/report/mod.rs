@@ -1,12 +1,14 @@
 //! The report of a run: as text for a terminal, JSON, Markdown, and HTML in one file. All are
 //! drawn from the stored run alone, and all say the same: under software emulation each carries
 //! the statement of what may be concluded, each names the cells that did not run, and none shows
-//! a figure for something that was not measured.
+//! a figure for something that was not measured. What people read is one document, whatever its form.
 
 mod by_cell;
 mod code;
+mod comparison;
 mod config;
 mod cost;
+mod document;
 mod effects;
 pub mod experiment;
 pub mod export;
@@ -15,20 +17,20 @@ mod finding;
 pub mod format;
 mod forms;
 mod groups;
-mod html;
 mod json;
 pub mod like;
-mod markdown;
+mod measured;
 mod page;
 mod paper;
 pub mod plan;
 mod plot;
+mod raw;
+mod run;
 pub mod scan;
 mod scores;
 mod series;
 pub mod simulation;
 mod svg;
-mod text;
 mod transfers;
 mod versus;
 mod view;
@@ -42,15 +44,15 @@ use vmio_model::paper::{
 use vmio_model::rules::{self, Finding};
 use vmio_model::run::Run;
 use vmio_model::stats::Ratio;
-use vmio_model::summary::{self, Summary};
+use vmio_model::summary::{self, Comparison, Summary};
+
+use crate::fit::WIDTH;
+use crate::term::Style;
 
 pub use config::{qm, xml};
 pub use effects::effects as effects_text;
 pub use forms::Forms;
-pub use html::html;
 pub use json::{Document, json};
-pub use markdown::markdown;
-pub use text::{comparison as comparison_text, text};
 pub use versus::Versus;
 
 /// A run with what is concluded from it.
@@ -112,18 +114,6 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// The earlier finding (its place in [`Report::findings`]) that asks for the very same change, so
-    /// that the change is shown once.
-    pub fn same_change(&self, place: usize) -> Option<usize> {
-        finding::same_change(&self.findings, place)
-    }
-
-    /// How a finding is shown.
-    fn shown<'b>(&'b self, place: usize, found: &'b Finding) -> finding::Shown<'b> {
-        let (same_change, proof) = (self.same_change(place), self.proof(found));
-        finding::Shown { same_change, proof, ..finding::Shown::whole(place + 1, found) }
-    }
-
     /// The outcome for a finding.
     pub fn proof(&self, finding: &Finding) -> Option<&Proved> {
         let wanted = finding.proof.as_ref()?;
@@ -141,4 +131,24 @@ pub fn prove(run: &Run, proof: &rules::Proof) -> Option<Proved> {
         gain_ratio: shown.gain_ratio,
         verdict: shown.verdict,
     })
+}
+
+/// The report for a terminal.
+pub fn text(report: &Report<'_>, style: Style) -> String {
+    run::document(report).text(style, WIDTH)
+}
+
+/// The report as Markdown, for an issue, a pull request or `docs/results/`.
+pub fn markdown(report: &Report<'_>) -> String {
+    run::document(report).markdown()
+}
+
+/// The report as one HTML file that loads nothing.
+pub fn html(report: &Report<'_>) -> String {
+    run::document(report).html()
+}
+
+/// Two runs against each other, for a terminal.
+pub fn comparison_text(comparison: &Comparison, style: Style) -> String {
+    comparison::document(comparison).text(style, WIDTH)
 }

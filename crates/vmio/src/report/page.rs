@@ -63,15 +63,6 @@ pub(super) fn chip(severity: Severity) -> Html {
     html! { span class={ "tag " (severity.name()) } { (severity.name()) } }
 }
 
-/// A list of texts, or nothing.
-pub(super) fn list<T: AsRef<str>>(lines: &[T]) -> Html {
-    html! {
-        @if !lines.is_empty() {
-            ul { @for line in lines { li { (line.as_ref()) } } }
-        }
-    }
-}
-
 #[cfg(test)]
 impl Html {
     /// What it is as text.
@@ -120,7 +111,7 @@ mod tests {
     #[test]
     fn texts_are_escaped_and_what_must_not_be_shown_is_replaced() {
         let name = "<b class=\"x\">&\u{202e}\u{1b}[2J\na";
-        let page = whole(name, &html! { p title=(name) { (name) (list(&[name])) } (list::<&str>(&[])) });
+        let page = whole(name, &html! { p title=(name) { (name) ul { li { (name) } } } });
         assert_eq!(page.matches("&lt;b class=&quot;x&quot;&gt;&amp;\u{fffd}\u{fffd}[2J\na").count(), 5, "{page}");
         assert!(!page.contains("<b ") && page.starts_with("<!DOCTYPE html>\n<html lang=\"en\"><head><meta"), "{page}");
         assert!(page.ends_with("</main></body></html>\n") && page.contains(".head>div.what{"), "{page}");

@@ -33,11 +33,11 @@ pub struct Mark {
 }
 
 /// A drawing.
-pub struct Plot<'a> {
+pub struct Plot {
     /// For readers who do not see it.
-    pub title: &'a str,
+    pub title: String,
     /// Under the horizontal axis.
-    pub x_label: &'a str,
+    pub x_label: &'static str,
     /// Decades take the same room; x must be above 0.
     pub x_log: bool,
     /// Width and height.
@@ -45,14 +45,20 @@ pub struct Plot<'a> {
     /// From the bottom's value up to the top's; the axis begins at 0 where that is `None`.
     pub y_range: Option<(f64, f64)>,
     /// Appended to the numbers of the vertical axis.
-    pub y_unit: &'a str,
+    pub y_unit: &'static str,
     /// Drawn in this order.
-    pub lines: &'a [Line],
+    pub lines: Vec<Line>,
     /// Drawn before the lines.
-    pub marks: &'a [Mark],
+    pub marks: Vec<Mark>,
 }
 
-impl Plot<'_> {
+impl Plot {
+    /// Lines over seconds, whose vertical axis begins at 0.
+    pub fn over_seconds(title: impl Into<String>, size: (f64, f64), lines: Vec<Line>, marks: Vec<Mark>) -> Self {
+        let (x_label, x_log, y_range, y_unit) = ("seconds", false, None, "");
+        Plot { title: title.into(), x_label, x_log, size, y_range, y_unit, lines, marks }
+    }
+
     /// The drawing; `None` where there is nothing to draw.
     pub fn svg(&self, css: &str) -> Option<Html> {
         let points = || self.lines.iter().flat_map(|l| &l.points);
@@ -87,13 +93,13 @@ impl Plot<'_> {
                 text x=(tenth((left + right) / 2.0)) y=(tenth(height - 5.0)) text-anchor="middle" class="axis" {
                     (self.x_label)
                 }
-                @for mark in self.marks {
+                @for mark in &self.marks {
                     g class=(class(mark.series)) {
                         path class="level" d=(across(mark.value)) {}
                         text x=(right + 4.0) y=(tenth(y(mark.value) + 4.0)) { (mark.label) }
                     }
                 }
-                @for line in self.lines {
+                @for line in &self.lines {
                     @let (outer, inner, dashes) = match line.stroke {
                         Stroke::Series(s) => (class(s), "line", dash(s)),
                         Stroke::Thin => (String::new(), "thin", ""),
@@ -130,8 +136,9 @@ fn decades(low: f64, high: f64) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    fn plot<'a>(lines: &'a [Line], x_log: bool) -> Plot<'a> {
-        Plot { title: "<t>", x_label: "s", x_log, size: (480.0, 200.0), y_range: None, y_unit: "", lines, marks: &[] }
+    fn plot(points: Vec<(f64, f64)>, x_log: bool) -> Plot {
+        let line = Line { stroke: Stroke::Series(1), label: "a".into(), points };
+        Plot { x_log, ..Plot::over_seconds("<t>", (480.0, 200.0), vec![line], Vec::new()) }
     }
 
     #[test]
@@ -144,11 +151,9 @@ mod tests {
 
     #[test]
     fn draws_points_and_nothing_without_them() {
-        let line = |points| [Line { stroke: Stroke::Series(1), label: "a".into(), points }];
-        assert!(plot(&line(vec![]), false).svg("wide").is_none());
-        assert!(plot(&line(vec![(0.0, 1.0), (1.0, 2.0)]), true).svg("wide").is_none(), "no 0 on a logarithmic axis");
-        let svg =
-            plot(&line(vec![(0.0, 0.0), (10.0, 2.1)]), false).svg("wide").map(|svg| svg.text()).unwrap_or_default();
+        assert!(plot(vec![], false).svg("wide").is_none());
+        assert!(plot(vec![(0.0, 1.0), (1.0, 2.0)], true).svg("wide").is_none(), "no 0 on a logarithmic axis");
+        let svg = plot(vec![(0.0, 0.0), (10.0, 2.1)], false).svg("wide").map(|svg| svg.text()).unwrap_or_default();
         assert!(svg.contains("&lt;t&gt;") && svg.contains("points=\"58.0,160.0 434.0,17.1\""), "{svg}");
     }
 }

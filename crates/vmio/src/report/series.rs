@@ -1,5 +1,5 @@
-//! What a paper prints of a program that it ran again and again, beside each run of ours: a table in every form of the report,
-//! and in `vmio study compare`.
+//! What a paper prints of a program that it ran again and again, beside each run of ours: a table of the report and of
+//! `vmio study compare`.
 
 use vmio_model::paper::{SeriesRow, SeriesTable};
 

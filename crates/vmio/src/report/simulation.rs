@@ -1,18 +1,16 @@
 //! The report of simulated runs of the guard: as text, JSON, and HTML in one file.
 
-mod html;
 mod json;
-
-use std::fmt::Write;
+mod whole;
 
 use vmio_model::simulate::paper::{Paper, Published, System, What};
-use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Service, Settings, Totals};
+use vmio_model::simulate::{Allocator, Enforcement, Outcome, SECOND, Scenario, Service, Settings};
 
-use crate::fit;
+use crate::fit::WIDTH;
 use crate::term::Style;
 
-pub use html::html;
 pub use json::{Document, json};
+pub(super) use whole::notes;
 
 /// Version of the JSON.
 const SCHEMA_VERSION: &str = "1.0";
@@ -113,98 +111,10 @@ pub(super) fn shown(figure: &Published, value: f64) -> String {
 
 /// As text for a terminal.
 pub fn text(report: &Report, style: Style) -> String {
-    let mut out = String::new();
-    for run in &report.runs {
-        let form = if run.outcome.packets { "packet by packet" } else { "as a fluid" };
-        let _ = writeln!(
-            out,
-            "{}\n{}",
-            style.bold(fit::paragraph("", 0, &format!("{}: {}", run.subject, run.how())).trim_end()),
-            style.dim(
-                fit::paragraph(
-                    "  ",
-                    2,
-                    &format!(
-                        "{} for {} s of virtual time, {form}; Mbit/s are means over all of it",
-                        run.scenario.capacity,
-                        run.seconds()
-                    )
-                )
-                .trim_end()
-            )
-        );
-        let _ = writeln!(
-            out,
-            "  {:<12} {:>7} {:>7} {:>7} {:>8} {:>7} {:>8} {:>7} {:>7}",
-            "member", "min", "max", "offered", "received", "loss", "not sent", "dropped", "min met"
-        );
-        let most = 40;
-        for (vif, t) in run.scenario.vifs.iter().zip(&run.outcome.totals).take(most) {
-            let _ = writeln!(
-                out,
-                "  {} {:>7} {:>7} {:>7} {:>8} {:>6.2}% {:>7.2}% {:>6.2}% {:>6.1}%",
-                fit::left(&fit::name(&vif.name, 12), 12),
-                mbit(vif.contract.min.bits() as f64),
-                mbit(vif.contract.max.bits() as f64),
-                mbit(mean_bps(t.scheduled_bits, run.seconds())),
-                mbit(mean_bps(t.received_bits, run.seconds())),
-                t.loss_ratio() * 100.0,
-                ratio(t.never_sent_bits, t.scheduled_bits) * 100.0,
-                ratio(t.dropped_bits, t.scheduled_bits) * 100.0,
-                t.met_ratio() * 100.0
-            );
-        }
-        if let Some(more) = run.scenario.vifs.len().checked_sub(most + 1) {
-            let met = run.outcome.totals.iter().map(Totals::met_ratio).fold(1.0, f64::min);
-            let _ = writeln!(out, "  and {} more; worst of all, minimum met {:.1} %", more + 1, met * 100.0);
-        }
-        out.push('\n');
-    }
-    if let Some(study) = &report.study {
-        study_text(&mut out, report, study, style);
-    }
-    out
+    whole::document(report).text(style, WIDTH)
 }
 
-fn study_text(out: &mut String, report: &Report, study: &Study, style: Style) {
-    let title = format!("Compared with the figures printed in {}", study.paper.citation);
-    let _ = writeln!(out, "{}", style.bold(fit::paragraph("", 0, &title).trim_end()));
-    for figure in &study.paper.published {
-        let said = what(figure);
-        // What is too long for its column stands above.
-        let said = if fit::columns(&said) > 53 {
-            *out += &fit::paragraph("  ", 4, &said);
-            String::new()
-        } else {
-            said
-        };
-        let _ = writeln!(out, "  {said:<53} published {:>14}", shown(figure, figure.value));
-        for run in report.runs.iter().filter(|r| beside(r, figure)) {
-            let value = figure.simulated(&run.scenario, &run.outcome).map_or("none".into(), |v| shown(figure, v));
-            let mut how = run.how();
-            if fit::columns(&how) > 51 {
-                *out += &fit::paragraph("    ", 6, &how);
-                how.clear();
-            }
-            let _ = writeln!(out, "    {} simulated {value:>14}", fit::left(&how, 51));
-        }
-    }
-    let _ = writeln!(out, "\n{}", style.bold("Loss over the loop's period"));
-    let names: Vec<&str> =
-        report.runs.first().map_or(Vec::new(), |r| r.scenario.vifs.iter().map(|v| v.name.as_str()).collect());
-    // As many members as fit beside each other, the others below.
-    let beside = 4;
-    for (part, names) in names.chunks(beside).enumerate() {
-        let titles: String = names.iter().map(|n| format!(" {}", fit::right(&fit::name(n, 9), 9))).collect();
-        let _ = writeln!(out, "  {:<24} {:>8}  {titles}", "", "period");
-        for (allocator, period, loss) in &study.periods {
-            let loss: String =
-                loss.iter().skip(part * beside).take(beside).map(|l| format!(" {:>7.2} %", l * 100.0)).collect();
-            let _ = writeln!(out, "  {:<24} {:>8}  {loss}", allocator.label(), time(*period));
-        }
-    }
-    let _ = writeln!(out, "\n{}", style.bold("Notes"));
-    for note in &study.paper.footnote {
-        *out += &fit::paragraph("  ", 4, &format!("{}: {}", note.about, note.text));
-    }
+/// As one HTML file.
+pub fn html(report: &Report) -> String {
+    whole::document(report).html()
 }

@@ -110,13 +110,13 @@ const MARKED: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 99.99];
 
 /// Latency of `what` by percentile, both axes logarithmic. `None` where there is no point to draw.
 pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
+    if !can_draw(curves) {
+        return None;
+    }
     let points = || curves.iter().flat_map(|c| &c.points).filter(|p| drawable(p));
     let low = points().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let high = points().map(|p| p.1).fold(0.0, f64::max);
     let last = points().map(|p| nines(p.0)).fold(0.0, f64::max);
-    if points().count() < 2 || last <= 0.0 {
-        return None;
-    }
     // A little room, and at least half a decade, so that a flat curve looks flat.
     let (low, high) = (low / 1.15, (high * 1.15).max(low * 3.2));
     let (left, right, top, bottom) = (62.0, 468.0, 12.0, 216.0);
@@ -153,6 +153,12 @@ pub fn latency(curves: &[Curve], title: &str, what: &str) -> Option<Html> {
             }
         }
     })
+}
+
+/// Whether there is a line among them.
+pub fn can_draw(curves: &[Curve]) -> bool {
+    let points = || curves.iter().flat_map(|c| &c.points).filter(|p| drawable(p));
+    points().count() > 1 && points().any(|p| nines(p.0) > 0.0)
 }
 
 fn drawable(point: &(f64, f64)) -> bool {

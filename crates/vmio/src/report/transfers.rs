@@ -4,8 +4,8 @@ use vmio_model::figure::Unit;
 use vmio_model::paper::{Sent, TransferRow, Transferred};
 use vmio_model::stats::Estimate;
 
+use super::document::Out;
 use super::format::{self, spread, three};
-use super::text::Out;
 
 /// What stands above the tables.
 const INTRODUCTION: &str = "MB/s (10^6 bytes a second) that arrived; of ours the mean with the half width of its 95 % \

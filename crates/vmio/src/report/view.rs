@@ -11,7 +11,7 @@ use vmio_model::run::Run;
 use vmio_model::stats::Estimate;
 use vmio_model::summary::over_time::Knee;
 use vmio_model::summary::steady::Steady;
-use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Share, Summary};
+use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Summary};
 use vmio_model::versions::unlike;
 
 use super::groups::{self, Row};
@@ -107,20 +107,6 @@ fn paths(report: &Report<'_>) -> Option<String> {
 fn times(report: &Report<'_>) -> bool {
     let groups = groups::groups(report);
     groups.iter().flat_map(|group| &group.rows).any(|row| row.beside.shown().any(|shown| shown.share.contains('×')))
-}
-
-/// What a row gets of its baseline, in a column; empty where it is compared with nothing.
-pub fn share(row: &Row<'_>) -> String {
-    match row.share {
-        Some(s) if s.converged => format!("{}{}", format::share(&s.share_ratio), letter(s)),
-        Some(s) => format!("not converged{}", letter(s)),
-        None => String::new(),
-    }
-}
-
-/// The grade behind a share.
-pub fn letter(share: &Share) -> String {
-    share.graded.as_ref().map_or_else(String::new, |graded| format!(" {}", graded.grade))
 }
 
 /// What the grades mean.

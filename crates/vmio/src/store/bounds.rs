@@ -90,11 +90,10 @@ impl Weight {
         }
         self.values += commas;
         self.bytes += json.len() as u64 + objects * OBJECT + lists * LIST + commas * VALUE;
-        match () {
-            () if self.values > VALUES => Err(Excess::Values),
-            () if self.bytes > MEMORY => Err(Excess::Memory),
-            () => Ok(()),
+        if self.values > VALUES {
+            return Err(Excess::Values);
         }
+        if self.bytes > MEMORY { Err(Excess::Memory) } else { Ok(()) }
     }
 }
 
@@ -137,17 +136,11 @@ pub(super) fn check(run: &Run) -> Result<(), Excess> {
 /// # Errors
 /// That it is too long.
 pub(super) fn short(what: &'static str, bytes: usize, most: usize) -> Result<(), Excess> {
-    match bytes > most {
-        true => Err(Excess::Text { what, bytes, most }),
-        false => Ok(()),
-    }
+    if bytes > most { Err(Excess::Text { what, bytes, most }) } else { Ok(()) }
 }
 
 fn few(what: &'static str, found: usize, most: usize) -> Result<(), Excess> {
-    match found > most {
-        true => Err(Excess::Things { what, found, most }),
-        false => Ok(()),
-    }
+    if found > most { Err(Excess::Things { what, found, most }) } else { Ok(()) }
 }
 
 #[cfg(test)]

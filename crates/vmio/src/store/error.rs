@@ -8,6 +8,9 @@ use rusqlite::ErrorCode;
 
 use vmio_model::failure::{Exit, Failure};
 
+/// How long to wait for another process's write.
+pub(super) const BUSY_SECONDS: u64 = 10;
+
 /// What to do about a full disk.
 const FULL: &str = "free some space there, or keep the store elsewhere: --state DIR; what was measured is kept";
 
@@ -39,7 +42,7 @@ pub enum StoreError {
     Full { path: PathBuf, source: rusqlite::Error },
     #[error("cannot write {}", path.display())]
     Denied { path: PathBuf, source: Option<rusqlite::Error> },
-    #[error("{} stayed locked by another process for {} seconds", path.display(), super::open::BUSY_SECONDS)]
+    #[error("{} stayed locked by another process for {} seconds", path.display(), BUSY_SECONDS)]
     Busy { path: PathBuf, source: rusqlite::Error },
     #[error("cannot {what} {}: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },

@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::error::{BUSY_SECONDS, StoreError};
 use super::guard::{self, Limit};
-use super::{StoreError, private};
-
-/// How long to wait for another process's write.
-pub(super) const BUSY_SECONDS: u64 = 10;
+use super::private;
 
 /// "vmio" in ASCII, in SQLite's header (`PRAGMA application_id`): tells our file from others.
 const APPLICATION_ID: i64 = 0x766d_696f;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use vmio_model::top::load::{HostCpu, Interval, UplinkLoad};
 use vmio_model::top::rows::{DeviceRow, GuestRow, OtherRow, ProcessRow, rows};
-use vmio_model::top::verdict::share::Basis;
+use vmio_model::top::share::Basis;
 use vmio_model::top::verdict::{Verdict, nothing, verdicts};
 use vmio_model::top::{History, verdict};
 

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::control::InForce;
-use vmio_model::policy::Direction;
-use vmio_model::policy::compile::{self, Abilities};
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
+use vmio_model::policy::{Abilities, Direction, compile};
 
 use super::classifier::{Classifier, Leave, Tenant};
 use super::htb::{self, Numbers};
@@ -277,10 +276,7 @@ impl Linux {
         let mut hierarchy = told.hierarchy.clone();
         hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            match told.capped {
-                true => leaf.cap(*cap, &ENTRY.abilities),
-                false => leaf.ceil_bps = (*cap).max(leaf.rate_bps),
-            }
+            if told.capped { leaf.cap(*cap, &ENTRY.abilities) } else { leaf.ceil_bps = (*cap).max(leaf.rate_bps) }
         }
         if hierarchy != told.hierarchy {
             let (at, numbers) = (told.at.clone(), told.numbers.clone());

@@ -53,10 +53,10 @@ fn parts(reader: &dyn Reader) -> Result<(), Missing> {
         lacking.retain(|(_, function)| !built_in.contains(function));
     }
     let lacking: Vec<&str> = lacking.into_iter().map(|(module, _)| module).collect();
-    match lacking.is_empty() {
-        true => Ok(()),
-        false => Err(Missing::Unlike(format!("neither modules.dep nor /proc/kallsyms shows {}", lacking.join(", ")))),
+    if lacking.is_empty() {
+        return Ok(());
     }
+    Err(Missing::Unlike(format!("neither modules.dep nor /proc/kallsyms shows {}", lacking.join(", "))))
 }
 
 #[cfg(test)]

@@ -241,13 +241,13 @@ fn flag(key: &str, value: &str) -> Option<String> {
     let bare = key.trim_start_matches(['+', '-']);
     let negative = off || sign == Some('-');
     let hyper_v = bare.starts_with("hv-") || bare.starts_with("hv_");
-    match () {
-        () if hyper_v && negative => None,
-        () if hyper_v && on => Some(bare.replace('-', "_")),
-        () if hyper_v => Some(format!("{}={value}", bare.replace('-', "_"))),
-        () if negative => Some(format!("-{bare}")),
-        () if on => Some(format!("+{bare}")),
-        () => Some(format!("{bare}={value}")),
+    let name = if hyper_v { bare.replace('-', "_") } else { bare.to_owned() };
+    match (hyper_v, negative, on) {
+        (true, true, _) => None,
+        (true, false, true) => Some(name),
+        (false, true, _) => Some(format!("-{name}")),
+        (false, false, true) => Some(format!("+{name}")),
+        (_, false, false) => Some(format!("{name}={value}")),
     }
 }
 

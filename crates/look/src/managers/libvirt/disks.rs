@@ -3,7 +3,7 @@
 use roxmltree::Node;
 use vmio_model::facts::{Details, Disk, Place, Provenance, Subject};
 
-use super::xml::{at, attribute, child, children, text_of};
+use super::element::{at, attribute, child, children, text_of};
 
 /// A `<disk>`; `None` for drives whose medium can be taken out.
 pub fn disk(

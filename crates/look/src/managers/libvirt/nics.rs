@@ -5,7 +5,7 @@ use vmio_model::facts::{Nic, Place, Provenance, RateLimit, Subject};
 use vmio_model::policy::Direction;
 use vmio_model::rate::ByteRate;
 
-use super::xml::{at, attribute, child, children, is};
+use super::element::{at, attribute, child, children, is};
 
 /// An `<interface>`, or a network card that was passed on as a `<hostdev>` of a network.
 pub fn nic(guest: &str, device: Node<'_, '_>, from: &Provenance) -> Option<Nic> {

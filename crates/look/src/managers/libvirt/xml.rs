@@ -11,6 +11,7 @@ use vmio_model::facts::{Guest, Place, PlacedThread, Processors, Provenance, Subj
 use vmio_model::result::Accel;
 use vmio_node::linux::cpu;
 
+use super::element::{at, attribute, child, children, is, text_of};
 use super::{disks, nics};
 
 /// More vCPUs than any hypervisor has, and more places for them than any guest: a user's own libvirt
@@ -213,12 +214,11 @@ fn operating_system(domain: Node<'_, '_>) -> Option<String> {
         n.tag_name().name() == "os" && n.tag_name().namespace().is_some_and(|space| space.contains("libosinfo.org"))
     })?;
     let id = noted.attribute("id")?;
-    match () {
-        () if id.contains("microsoft.com/win") => Some("windows".into()),
-        () if LINUX.iter().any(|l| id.contains(l)) => Some("linux".into()),
-        () if id.contains("bsd") => Some("bsd".into()),
-        () => None,
+    if id.contains("microsoft.com/win") {
+        return Some("windows".into());
     }
+    let linux = LINUX.iter().any(|l| id.contains(l)).then(|| "linux".to_owned());
+    linux.or_else(|| id.contains("bsd").then(|| "bsd".to_owned()))
 }
 
 /// What OpenStack's Nova calls the instance.
@@ -248,34 +248,4 @@ fn bytes(element: Node<'_, '_>) -> Option<u64> {
         _ => return None,
     };
     number.checked_mul(unit)
-}
-
-/// Whether an element has this name, whatever its namespace.
-pub fn is(node: Node<'_, '_>, name: &str) -> bool {
-    node.is_element() && node.tag_name().name() == name
-}
-
-/// The elements below of this name.
-pub fn children<'a, 'i>(node: Node<'a, 'i>, name: &str) -> impl Iterator<Item = Node<'a, 'i>> {
-    node.children().filter(move |n| is(*n, name))
-}
-
-/// The first element below of this name.
-pub fn child<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i>> {
-    node.children().find(|n| is(*n, name))
-}
-
-/// The element at the end of a path of names.
-pub fn at<'a, 'i>(node: Node<'a, 'i>, path: &[&str]) -> Option<Node<'a, 'i>> {
-    path.iter().try_fold(node, |node, name| child(node, name))
-}
-
-/// An attribute of the first element below of this name.
-pub fn attribute<'a>(node: Node<'a, '_>, element: &str, name: &str) -> Option<&'a str> {
-    child(node, element)?.attribute(name)
-}
-
-/// The text of the first element below of this name.
-pub fn text_of<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
-    child(node, name)?.text().map(str::trim).filter(|text| !text.is_empty())
 }

@@ -213,11 +213,10 @@ fn default_aio(conf: &Settings, on: Option<&Storage>, cache: &str) -> &'static s
         "rbd" => s.flag("krbd") && !direct,
         _ => false,
     });
-    match () {
-        () if !old && !hangs => "io_uring",
-        () if direct => "native",
-        () => "threads",
+    if !old && !hangs {
+        return "io_uring";
     }
+    if direct { "native" } else { "threads" }
 }
 
 /// What a volume lies on.

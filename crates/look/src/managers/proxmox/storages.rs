@@ -43,20 +43,18 @@ impl Storage {
     /// Else why not, and what to do.
     pub fn usable(&self, host: &str) -> std::result::Result<(), (String, String)> {
         let id = &self.id;
-        match () {
-            () if self.flag("disable") => {
-                Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")))
-            }
-            () if self.lists("nodes", host) == Some(false) => Err((
-                format!("Proxmox VE has it only on {}, this is {host}", self.get("nodes").unwrap_or_default()),
-                "run vmio on one of these, or use another storage".into(),
-            )),
-            () if !self.holds_images() => Err((
-                format!("it holds {} and no disk images", self.get("content").unwrap_or_default()),
-                format!("use another storage, or pvesm set {id} --content images,… "),
-            )),
-            () => Ok(()),
+        if self.flag("disable") {
+            return Err(("it is disabled in Proxmox VE".into(), format!("pvesm set {id} --disable 0")));
         }
+        if self.lists("nodes", host) == Some(false) {
+            let why = format!("Proxmox VE has it only on {}, this is {host}", self.get("nodes").unwrap_or_default());
+            return Err((why, "run vmio on one of these, or use another storage".into()));
+        }
+        if !self.holds_images() {
+            let why = format!("it holds {} and no disk images", self.get("content").unwrap_or_default());
+            return Err((why, format!("use another storage, or pvesm set {id} --content images,… ")));
+        }
+        Ok(())
     }
 
     /// Directory of the storages that are file systems.

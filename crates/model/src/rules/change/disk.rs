@@ -1,73 +1,10 @@
-//! What is to differ of a disk, and the change of a guest's own. The text itself: `qemu.rs`,
+//! The change of a guest's own disk, with what must come with it. The text itself: `qemu.rs`,
 //! `libvirt.rs`, `slot.rs`. What is not about the change stays as it is, and so is not written down.
 
-use super::{Change, Sets, Takes, libvirt, qemu, slot};
-use crate::cell::{Aio, Attachment, Cache};
+use super::to::{Sets, To};
+use super::{Change, Takes, libvirt, qemu, slot};
+use crate::cell::{Aio, Cache};
 use crate::facts::{CommandLineOption, Disk, Source};
-
-/// What is to differ from the disk as it is; what is not said stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct To {
-    /// Driver.
-    pub driver: Option<&'static str>,
-    /// Cache mode.
-    pub cache: Option<Cache>,
-    /// AIO engine.
-    pub aio: Option<Aio>,
-    /// Whether it gets an I/O thread of its own.
-    pub iothread: bool,
-    /// Request queues.
-    pub queues: Option<u32>,
-    /// Whether discards are passed on from now on.
-    pub discard: bool,
-    /// Bytes of QEMU's cache of a qcow2 image's L2 tables.
-    pub l2_cache: Option<u64>,
-}
-
-impl To {
-    /// Both; where both say something else, the first.
-    pub(super) fn and(self, other: &To) -> To {
-        To {
-            driver: self.driver.or(other.driver),
-            cache: self.cache.or(other.cache),
-            aio: self.aio.or(other.aio),
-            iothread: self.iothread || other.iothread,
-            queues: self.queues.or(other.queues),
-            discard: self.discard || other.discard,
-            l2_cache: self.l2_cache.or(other.l2_cache),
-        }
-    }
-
-    /// The driver, where another one is asked for than the disk has.
-    pub(super) fn new_driver(&self, disk: &Disk) -> Option<&'static str> {
-        self.driver.filter(|driver| disk.driver.as_deref() != Some(*driver))
-    }
-
-    /// Whether a new I/O thread takes a new controller: virtio-scsi's one with a thread serves other disks, too.
-    pub(super) fn shares_controller(&self, disk: &Disk) -> bool {
-        self.iothread && disk.iothread == Some(true) && self.driver_after(disk) == Some("virtio-scsi")
-    }
-
-    /// The driver that the disk has afterwards.
-    pub(super) fn driver_after<'a>(&self, disk: &'a Disk) -> Option<&'a str> {
-        self.driver.or(disk.driver.as_deref())
-    }
-}
-
-/// All settings of a disk of a study, without its driver.
-impl From<&Attachment> for To {
-    fn from(a: &Attachment) -> Self {
-        To {
-            driver: None,
-            cache: Some(a.cache),
-            aio: Some(a.aio),
-            iothread: a.iothread,
-            queues: a.options.queues,
-            discard: a.options.discard,
-            l2_cache: None,
-        }
-    }
-}
 
 /// The engine that suits O_DIRECT on this disk: Linux AIO where all blocks are known to be there; on a file
 /// with holes or an image that grows it would block while blocks are allocated (kubevirt 4077), and where
@@ -125,23 +62,6 @@ fn made_safe(disk: &Disk, asked: &To) -> To {
         to.aio = Some(engine(disk));
     }
     to
-}
-
-/// Where a disk hangs: libvirt's bus and name, Proxmox's slot. The emulated NVMe device has no place
-/// in either.
-pub(super) fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &'static str)> {
-    match driver {
-        Some("virtio-scsi" | "lsi53c895a") => Some(("scsi", "sda", "scsi0")),
-        Some("ahci" | "sata") => Some(("sata", "sda", "sata0")),
-        Some("ide") => Some(("ide", "hda", "ide0")),
-        Some("nvme") => None,
-        _ => Some(("virtio", "vda", "virtio0")),
-    }
-}
-
-/// Whether libvirt and Proxmox know such a disk.
-pub fn known_everywhere(a: &Attachment) -> bool {
-    bus(Some(&a.driver)).is_some()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 //! Syntax: `formatdomain.html`, "Hard drives, floppy disks, CDROMs", "Controllers" (an I/O thread of
 //! virtio-scsi is the controller's) and "IOThreads Allocation".
 
-use super::disk::{To, bus};
-use super::names::Names;
+use super::names::{Names, bus};
+use super::to::To;
 use crate::cell::{Attachment, DetectZeroes};
 use crate::facts::Disk;
 
@@ -80,10 +80,10 @@ pub(super) fn edit(disk: &Disk, to: &To) -> String {
     let shared = new.is_none() && to.shares_controller(disk);
     // Without its address the disk has no controller that could be named.
     let anew = new == Some("virtio-scsi");
-    match own.is_empty() {
-        true if shared => {}
-        true => text.push_str(", its own element stays"),
-        false => text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}")),
+    if !own.is_empty() {
+        text.push_str(&format!(", in its <driver .../>: set these, keep all else\n{own}"));
+    } else if !shared {
+        text.push_str(", its own element stays");
     }
     if let Some(bytes) = to.l2_cache {
         // One cache for both kinds of tables: QEMU takes four clusters of it for the other kind.

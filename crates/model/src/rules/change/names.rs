@@ -2,6 +2,7 @@
 //! capitals where it is not known. Names come from configurations that tenants may have written:
 //! whatever is not plain is quoted.
 
+use crate::cell::Attachment;
 use crate::facts::Place;
 use crate::shown::is_hidden;
 
@@ -61,6 +62,23 @@ impl Names<'_> {
     pub fn id(self, or: &str) -> String {
         self.0.device_id.clone().unwrap_or_else(|| or.to_owned())
     }
+}
+
+/// Where a disk hangs: libvirt's bus and name, Proxmox's slot. The emulated NVMe device has no place
+/// in either.
+pub(super) fn bus(driver: Option<&str>) -> Option<(&'static str, &'static str, &'static str)> {
+    match driver {
+        Some("virtio-scsi" | "lsi53c895a") => Some(("scsi", "sda", "scsi0")),
+        Some("ahci" | "sata") => Some(("sata", "sda", "sata0")),
+        Some("ide") => Some(("ide", "hda", "ide0")),
+        Some("nvme") => None,
+        _ => Some(("virtio", "vda", "virtio0")),
+    }
+}
+
+/// Whether libvirt and Proxmox know such a disk.
+pub fn known_everywhere(a: &Attachment) -> bool {
+    bus(Some(&a.driver)).is_some()
 }
 
 /// A word of a shell's command line, which a POSIX shell makes the very same word of. Nothing in it moves the

@@ -5,39 +5,12 @@
 
 use super::names::{Names, comment, option, shell};
 use super::slot::{chained, read_slot};
-use super::{Change, Sets, Takes};
+use super::to::{NicTo, Sets};
+use super::{Change, Takes};
 use crate::facts::{Nic, Source};
 
 /// QEMU's helper that makes a tap and puts it into a bridge.
 const HELPER: &str = "/usr/lib/qemu/qemu-bridge-helper";
-
-/// What is to differ; what is not said stays.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NicTo {
-    /// Whether it becomes a paravirtual one, on a tap.
-    pub virtio: bool,
-    /// Whether it gets a tap on a bridge, with vhost, in place of a network of the user's own.
-    pub tap: bool,
-    /// Whether the kernel is to move the packets.
-    pub vhost: bool,
-    /// Queue pairs.
-    pub queues: Option<u32>,
-    /// Whether all offloads are left to their defaults.
-    pub offloads: bool,
-}
-
-impl NicTo {
-    /// Both; where both say something else, the first.
-    pub(super) fn and(self, other: &NicTo) -> NicTo {
-        NicTo {
-            virtio: self.virtio || other.virtio,
-            tap: self.tap || other.tap,
-            vhost: self.vhost || other.vhost,
-            queues: self.queues.or(other.queues),
-            offloads: self.offloads || other.offloads,
-        }
-    }
-}
 
 /// Another model, tap, vhost or queues for a guest's own network device; its MAC address stays.
 pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {

@@ -4,8 +4,8 @@
 //!
 //! Syntax: QEMU's manual, "Block device options" (`-blockdev`, `-drive`) and "-device".
 
-use super::disk::To;
 use super::names::{Names, option, shell};
+use super::to::To;
 use crate::cell::{Attachment, Cache, DetectZeroes};
 use crate::facts::{Disk, Source};
 

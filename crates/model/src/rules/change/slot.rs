@@ -5,8 +5,8 @@
 //! Syntax: Proxmox, `qm(1)`; `qm.adoc`, "Hard Disk"; `bootdisk` in qemu-server, src/PVE/QemuServer.pm,
 //! `bootorder_from_legacy`.
 
-use super::disk::{To, bus};
-use super::names::Names;
+use super::names::{Names, bus};
+use super::to::To;
 use crate::cell::{Attachment, DetectZeroes};
 use crate::facts::Disk;
 

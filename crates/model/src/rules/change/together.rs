@@ -4,18 +4,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Change, NicTo, To, own_disk, own_nic};
+use super::to::{NicTo, Sets, To};
+use super::{Change, own_disk, own_nic};
 use crate::facts::{Guest, Subject};
 use crate::rules::Finding;
-
-/// What of a guest's own device a change sets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sets {
-    /// A disk.
-    Disk(To),
-    /// A network device.
-    Nic(NicTo),
-}
 
 /// The changes of several findings as one.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

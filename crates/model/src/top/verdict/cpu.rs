@@ -4,8 +4,8 @@
 //! processor (run delay), as a share of the time in which it wanted to run.
 
 use super::super::load::{GuestLoad, Interval};
+use super::super::share::Actor;
 use super::super::words::{list, percent};
-use super::share::Actor;
 use super::{Cost, Resource, Verdict, blame, culprits, told};
 
 /// Steal above this is felt.

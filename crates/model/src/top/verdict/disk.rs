@@ -15,8 +15,8 @@ use super::super::History;
 use super::super::latency::BUCKET_ERROR;
 use super::super::load::{Device, DeviceLoad, GuestLoad, Interval, Transfer};
 use super::super::rows::{per_second, totals};
+use super::super::share::{self, Actor, Basis, Identity};
 use super::super::words::{number, percent, time};
-use super::share::{self, Actor, Basis, Identity};
 use super::{Cost, Culprit, Resource, Verdict, blame, culprits, told};
 use crate::words::{count, two};
 

@@ -2,8 +2,8 @@
 
 use super::super::load::{Interval, Packets, UplinkLoad};
 use super::super::rows::per_second;
+use super::super::share::Actor;
 use super::super::words::{bits, percent};
-use super::share::Actor;
 use super::{Culprit, Resource, Verdict, blame, culprits};
 use crate::words::two;
 

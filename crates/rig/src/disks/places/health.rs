@@ -3,51 +3,18 @@
 //! `hard` for ever), so what may hang is done on a thread of its own, and its storage is asked
 //! meanwhile.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use vmio_node::{Local, machine};
 
-use super::{Error, Ground, Place, Pool, dir, zfs};
+use super::{Ground, Place, Pool, Unwell, dir, zfs};
 
 /// Time between two looks while something is under way.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Longest time for a look at a pool, its tools included.
 const LOOK_LIMIT: Duration = Duration::from_secs(45);
-
-/// What is wrong with storage; it says what to do, where something can be done.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say what each one is
-pub enum Unwell {
-    #[error("the storage does not respond: no answer from {who} for {seconds} s; is it up?")]
-    Silent { who: String, seconds: u64 },
-    #[error("{server} answers with an error: {error}")]
-    Server { server: String, error: io::Error },
-    #[error("{} cannot be looked up: {error}", path.display())]
-    Unseen { path: PathBuf, error: io::Error },
-    #[error("no part of {} exists", .0.display())]
-    NoPart(PathBuf),
-
-    /// It is full, or has failed.
-    #[error("{}; {}", .0.reason, .0.help)]
-    Unready(Error),
-    /// It is not found, or its tools cannot be asked.
-    #[error(transparent)]
-    Unasked(Error),
-    /// Its cluster cannot be asked.
-    #[error("{}; {}", .0, .0.help)]
-    Cluster(Error),
-    /// Its tools do not end.
-    #[error("the storage does not answer: {0} cannot be asked")]
-    Hangs(String),
-
-    #[error("cannot start a thread: {0}")]
-    NoThread(io::Error),
-    #[error("the thread at work on the storage ended early")]
-    ThreadEnded,
-}
 
 /// Looks after the storage of a run.
 #[derive(Debug, Clone)]
@@ -67,7 +34,7 @@ enum Watched {
     /// Storage of this machine, whose kernel gives an error or an answer.
     Nothing,
     #[cfg(test)]
-    Told(std::sync::Arc<std::sync::Mutex<Result<(), Error>>>),
+    Told(std::sync::Arc<std::sync::Mutex<Result<(), super::Error>>>),
 }
 
 impl Health {
@@ -140,7 +107,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Instant;
 
-    use super::super::Kind;
+    use super::super::{Error, Kind};
     use super::*;
 
     #[test]

@@ -77,13 +77,13 @@ pub fn own(reader: &dyn Reader, place: &str, vg: &str) -> Result<()> {
 /// `vg_attr` (vgs(8)): writable, resizeable, exported, partial, …
 fn usable(place: &str, row: &Map<String, Value>) -> Result<()> {
     let attributes: Vec<char> = field(row, "vg_attr").chars().collect();
-    let is = |at: usize, letter: char| attributes.get(at) == Some(&letter);
-    let reason = match () {
-        () if is(2, 'x') => "the volume group is exported",
-        () if is(3, 'p') => "a disk of the volume group is missing",
-        () if is(0, 'r') => "the volume group is read-only",
-        () => return Ok(()),
-    };
+    let wrong = [
+        (2, 'x', "the volume group is exported"),
+        (3, 'p', "a disk of the volume group is missing"),
+        (0, 'r', "the volume group is read-only"),
+    ];
+    let found = wrong.into_iter().find(|(at, letter, _)| attributes.get(*at) == Some(letter));
+    let Some((.., reason)) = found else { return Ok(()) };
     let vg = field(row, "vg_name");
     Err(Error::new(Kind::Unready, place, reason)
         .help(format!("`vgs {vg}` and `pvs` show its state; vgimport, or bring the disk back")))

@@ -7,6 +7,7 @@
 //! Adding a kind of place: a file with a type that implements [`PlaceKind`], and its line in
 //! [`ALL`]. One that holds volumes of a new sort also extends [`Pool`].
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use vmio_model::modelled::ModelledDisk;
@@ -26,7 +27,7 @@ pub mod rbd;
 pub(crate) mod tools;
 mod zfs;
 
-pub use health::{Health, Unwell};
+pub use health::Health;
 pub use pool::{Pool, dm_device};
 
 /// All kinds, in the order in which they are shown. The first is meant where no prefix is given.
@@ -228,6 +229,38 @@ impl Error {
     fn help(self, help: impl Into<String>) -> Self {
         Self { help: help.into(), ..self }
     }
+}
+
+/// What is wrong with storage; it says what to do, where something can be done.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what each one is
+pub enum Unwell {
+    #[error("the storage does not respond: no answer from {who} for {seconds} s; is it up?")]
+    Silent { who: String, seconds: u64 },
+    #[error("{server} answers with an error: {error}")]
+    Server { server: String, error: io::Error },
+    #[error("{} cannot be looked up: {error}", path.display())]
+    Unseen { path: PathBuf, error: io::Error },
+    #[error("no part of {} exists", .0.display())]
+    NoPart(PathBuf),
+
+    /// It is full, or has failed.
+    #[error("{}; {}", .0.reason, .0.help)]
+    Unready(Error),
+    /// It is not found, or its tools cannot be asked.
+    #[error(transparent)]
+    Unasked(Error),
+    /// Its cluster cannot be asked.
+    #[error("{}; {}", .0, .0.help)]
+    Cluster(Error),
+    /// Its tools do not end.
+    #[error("the storage does not answer: {0} cannot be asked")]
+    Hangs(String),
+
+    #[error("cannot start a thread: {0}")]
+    NoThread(io::Error),
+    #[error("the thread at work on the storage ended early")]
+    ThreadEnded,
 }
 
 #[cfg(test)]

@@ -151,13 +151,13 @@ pub fn device(ctx: &Elsewhere<'_>) -> Result<Box<dyn Prepared>> {
 /// How large it is, and what to do.
 pub fn holds(spare: &Spare, bytes: u64) -> Result<()> {
     let size = spare.identity.bytes / MIB * MIB;
-    match size < bytes {
-        false => Ok(()),
-        true => Err(Error::NotAsAsked {
-            path: spare.asked.clone(),
-            reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
-        }),
+    if size >= bytes {
+        return Ok(());
     }
+    Err(Error::NotAsAsked {
+        path: spare.asked.clone(),
+        reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
+    })
 }
 
 /// Writes something out with fio, in data that cannot be compressed: cells on it need that program anyway.

@@ -10,7 +10,7 @@ use vmio_model::result::Accel;
 use super::cards::Card;
 use super::device::Device;
 use super::drivers::{Disk, Model};
-use super::{exchange, machine};
+use super::machine;
 use crate::disks::Storage;
 use crate::guests::NicSpec;
 use crate::image::{AGENT_PORT, TOOLS_SERIAL};
@@ -298,7 +298,31 @@ fn layers(storage: &Storage, asked: &Attachment, node: &str) -> Vec<Value> {
 
 /// The same for a disk image, which can be exchanged while the guest runs.
 pub fn image_layers(storage: &Storage, asked: &Attachment, node: &str, generation: u32) -> Vec<Value> {
-    exchange::under_raw(own_layers(storage, asked, node), node, generation)
+    under_raw(own_layers(storage, asked, node), node, generation)
+}
+
+/// Puts a `raw` node called `node` above the nodes of a disk image (the protocol's and the
+/// format's), which get names of their own for each exchange.
+fn under_raw(mut layers: Vec<Value>, node: &str, generation: u32) -> Vec<Value> {
+    let [protocol, image] = &mut layers[..] else { return layers };
+    // The first one is called like the file of any other disk.
+    let suffix = if generation == 0 { String::new() } else { format!("-{generation}") };
+    let (file_name, image_name) = (format!("{node}-file{suffix}"), format!("{node}-image{suffix}"));
+    protocol["node-name"] = json!(file_name);
+    image["node-name"] = json!(image_name);
+    image["file"] = json!(file_name);
+    let mut top = json!({"driver": "raw", "node-name": node, "file": image_name, "cache": image["cache"]});
+    for key in ["discard", "detect-zeroes"] {
+        if let Some(value) = image.get(key) {
+            top[key] = value.clone();
+        }
+    }
+    // Zeroes are looked for once, at the top.
+    if let Some(image) = image.as_object_mut() {
+        image.remove("detect-zeroes");
+    }
+    layers.push(top);
+    layers
 }
 
 /// Protocol, then format.

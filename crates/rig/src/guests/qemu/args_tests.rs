@@ -204,3 +204,20 @@ fn more_disks_than_slots_share_them() {
     assert_eq!(places.len(), MOST_DEVICES);
     assert_eq!((places[0].as_str(), places[MOST_DEVICES - 1].as_str()), ("03.0", "1e.7"));
 }
+
+#[test]
+fn the_raw_node_keeps_the_disks_name_and_settings() {
+    let layers = vec![
+        json!({"driver": "file", "node-name": "node3-file", "filename": "/a"}),
+        json!({"driver": "qcow2", "node-name": "node3", "file": "node3-file", "cache": {"direct": true},
+               "discard": "unmap", "detect-zeroes": "unmap"}),
+    ];
+    let made = under_raw(layers, "node3", 2);
+    assert_eq!(made[0]["node-name"], "node3-file-2");
+    assert_eq!((&made[1]["node-name"], &made[1]["file"]), (&json!("node3-image-2"), &json!("node3-file-2")));
+    assert_eq!(made[1]["discard"], "unmap");
+    assert!(made[1].get("detect-zeroes").is_none());
+    let top = json!({"driver": "raw", "node-name": "node3", "file": "node3-image-2", "cache": {"direct": true},
+                     "discard": "unmap", "detect-zeroes": "unmap"});
+    assert_eq!(made[2], top);
+}

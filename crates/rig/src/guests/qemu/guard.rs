@@ -5,20 +5,43 @@
 //! QEMU has no event for it, but its monitor tells the state of a socket (`query-chardev`).
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::SharedQmp;
-use super::launch::Process;
 
 /// How often: one small command to the monitor.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// So many failures of the monitor in a row are its end. One may be I/O that holds QEMU's main
 /// thread up for longer than a command waits.
 const MOST_FAILURES: u32 = 3;
+
+/// QEMU's process.
+pub struct Process {
+    pub(super) process: Mutex<Box<dyn vmio_node::Process>>,
+    /// Why vmio itself ended it, if it did.
+    pub(super) because: Mutex<Option<String>>,
+}
+
+impl Process {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Box<dyn vmio_node::Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends a guest that cannot go on; the reason shows in [`give_up`](super::launch::Running::give_up). One that has
+    /// ended by itself had another.
+    pub fn end_because(&self, reason: String) {
+        if matches!(self.lock().try_wait(), Ok(Some(_))) {
+            return;
+        }
+        *self.because.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        // Whoever waits for the guest finds it ended, or still there and ends it.
+        let _ = self.lock().kill();
+    }
+}
 
 /// A watch; it ends when this goes out of scope.
 pub struct Guard {

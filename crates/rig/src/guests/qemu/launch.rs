@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use vmio_node::{End, Exec, Node, Output, Reader, Remote, machine};
 use super::super::directory::{self, Directory};
 use super::super::{Error, GuestSpec, LaunchCtx, Result, file_error};
 use super::args::{MOST_DEVICES, Paths, PciAddress, Plan, PlannedDisk, PlannedNic, arguments, chardev_id, serial};
-use super::guard::{Guard, Served};
+use super::guard::{Guard, Process, Served};
 use super::threads::Threads;
 use super::{SharedQmp, cards, console, disks, drivers, pins, running_accel};
 use crate::disks::Storage;
@@ -249,30 +249,6 @@ impl Booted {
         drop(self.node);
         self.process.process.lock().wait(Some(END_LIMIT))?;
         Ok(())
-    }
-}
-
-/// QEMU's process.
-pub struct Process {
-    process: Mutex<Box<dyn vmio_node::Process>>,
-    /// Why vmio itself ended it, if it did.
-    because: Mutex<Option<String>>,
-}
-
-impl Process {
-    fn lock(&self) -> MutexGuard<'_, Box<dyn vmio_node::Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends a guest that cannot go on; the reason shows in [`Running::give_up`]. One that has
-    /// ended by itself had another.
-    pub fn end_because(&self, reason: String) {
-        if matches!(self.lock().try_wait(), Ok(Some(_))) {
-            return;
-        }
-        *self.because.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-        // Whoever waits for the guest finds it ended, or still there and ends it.
-        let _ = self.lock().kill();
     }
 }
 

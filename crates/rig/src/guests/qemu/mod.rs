@@ -53,10 +53,7 @@ const OWN_MIB: u32 = 512;
 
 /// Whether guests of the host's own processor can be made on a host with this one.
 fn for_host(arch: &str) -> std::result::Result<(), Missing> {
-    match arch == Arch::default().name() {
-        true => Ok(()),
-        false => Err(Missing::Unlike(format!("this host is {arch}"))),
-    }
+    if arch == Arch::default().name() { Ok(()) } else { Err(Missing::Unlike(format!("this host is {arch}"))) }
 }
 
 impl GuestKind for Qemu {

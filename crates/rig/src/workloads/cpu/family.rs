@@ -45,9 +45,9 @@ const MOST_MIB: u64 = 16384;
 pub fn parse(word: &str) -> Option<Result<Kernel, WordError>> {
     let rest = word.strip_prefix("stream-")?;
     let (operation, size) = rest.split_once('-').unwrap_or((rest, ""));
-    Some(kernel(operation, size).and_then(|found| match found.name == word {
-        true => Ok(found),
-        false => Err(WordError(format!("write it as `{}`: each has exactly one name", found.name))),
+    Some(kernel(operation, size).and_then(|found| {
+        let other = WordError(format!("write it as `{}`: each has exactly one name", found.name));
+        if found.name == word { Ok(found) } else { Err(other) }
     }))
 }
 

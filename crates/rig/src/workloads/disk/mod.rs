@@ -6,13 +6,13 @@
 //! can be compared with those that the device moved.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use vmio_look::require::{Missing, Requirement, program};
-use vmio_model::rate::ByteRate;
 use vmio_node::linux::system::sysctl;
-use vmio_node::{Exec, Reader};
+use vmio_node::{Exec, Node, Reader};
 
-use super::{Error, Result, Role, Wants, Workload};
+use super::{At, End, Error, Gentle, Result, Role, Span, Stage, Wants, Workload};
 
 mod append;
 mod dd;
@@ -45,26 +45,6 @@ pub trait DiskWorkload: Workload {
     }
 }
 
-/// How much of a disk a workload may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Bytes from its start.
-    pub bytes: u64,
-    /// Memory of the side in bytes.
-    pub memory_bytes: u64,
-    /// Bandwidth cap.
-    pub gentle: Option<Gentle>,
-    /// The page cache of its side holds the span, and is to serve it: nothing is dropped first.
-    pub warm: bool,
-}
-
-/// The cap of `--gentle`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gentle {
-    /// Reads and writes each.
-    pub cap: ByteRate,
-}
-
 /// What a disk workload runs on.
 #[derive(Debug, Clone)]
 pub struct WorkCtx {
@@ -85,7 +65,30 @@ pub struct WorkCtx {
 }
 
 /// The one role of disk workloads.
-pub(super) const WORKER: &str = "worker";
+const WORKER: &str = "worker";
+
+impl Stage {
+    /// The stage of a disk workload.
+    pub fn on_disk(node: Arc<dyn Node>, ctx: WorkCtx) -> Self {
+        let WorkCtx { path, bytes, seconds, memory_bytes, exec_base, gentle, warm } = ctx;
+        let end = End { exec_base, ..End::here(node, At::Path(path)) };
+        let span = Some(Span { bytes, memory_bytes, gentle, warm });
+        Self { span, ..Self::of(WORKER, end, seconds) }
+    }
+
+    /// The machine of a disk workload, and what it works on there.
+    ///
+    /// # Errors
+    /// When there is no disk.
+    pub(super) fn disk(&self) -> Result<(&Arc<dyn Node>, WorkCtx)> {
+        let end = self.end(WORKER)?;
+        let missing = || Error::Unfit { workload: "the workload".into(), reason: "it was given no disk".into() };
+        let (span, path) = self.span.zip(end.path()).ok_or_else(missing)?;
+        let Span { bytes, memory_bytes, gentle, warm } = span;
+        let (path, exec_base) = (path.to_owned(), end.exec_base.clone());
+        Ok((&end.node, WorkCtx { path, bytes, seconds: self.seconds, memory_bytes, exec_base, gentle, warm }))
+    }
+}
 
 const fn worker(programs: &'static [&'static str], requirements: &'static [Requirement]) -> [Role; 1] {
     [Role { name: WORKER, wants: Wants::Path, programs, requirements }]
@@ -157,6 +160,7 @@ fn exists(workload: &dyn DiskWorkload, reader: &dyn Reader, ctx: &WorkCtx) -> Re
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::cell::State;
+    use vmio_model::rate::ByteRate;
 
     use super::*;
     use crate::workloads::ALL;

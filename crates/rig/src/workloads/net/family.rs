@@ -7,7 +7,7 @@ use vmio_model::rate::BitRate;
 use vmio_model::study::{Family, Sort, WordError};
 use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 
-use super::udp::{GENERATOR, Udp};
+use crate::ours;
 
 /// How the names are made.
 pub const GRAMMAR: &str = "udp-<rate>[.<s>s.<rate>…]-<bytes>[-frames][-within<ms>ms][-blocking]";
@@ -20,12 +20,23 @@ pub const FAMILY: Family = Family {
     works_on: Sort::Path,
 };
 
+pub(super) const GENERATOR: Requirement = Requirement {
+    name: "vmio-udp",
+    why: "runs the network workloads udp-…",
+    mend: "build it with `make agent`, or name it by VMIO_UDP",
+    check: |reader| ours::UDP.there(reader),
+};
+
 /// The family's kinds as `doctor` shows them: name, one line, what they need.
 pub const KINDS: &[(&str, &str, &[Requirement])] = &[(
     GRAMMAR,
     "vmio-udp: datagrams to the peer at a rate, each when it is due, such as udp-100mbit-1472",
     &[GENERATOR],
 )];
+
+/// What a frame has beside the payload: the headers of Ethernet, IPv4 and UDP. Preamble, check sum and gap do not pass the
+/// kernel, and no queue of it counts them.
+const FRAME_BYTES: usize = 14 + 20 + 8;
 
 /// The words of rates, the largest first.
 const UNITS: [(&str, u64); 3] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000)];
@@ -37,6 +48,40 @@ const PACKETS_LEAST: u64 = 10;
 const WITHIN_MOST_MS: u64 = 100;
 /// The longest that an actor works, in seconds.
 const STEP_LATEST: u64 = 3600;
+
+/// A stream of datagrams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Udp {
+    /// What is offered at first.
+    pub rate: BitRate,
+    /// From which second on there is how much.
+    pub steps: Vec<(u64, BitRate)>,
+    /// Bytes of payload of each.
+    pub bytes: usize,
+    /// Whether bits are those of frames, as a link's queue counts them, and not those of the payload alone.
+    pub frames: bool,
+    /// By how many milliseconds the generator may be late with a packet; 0: as it is without a word.
+    pub within_ms: u64,
+    /// Whether the sender waits where its socket's buffer is full.
+    pub waits: bool,
+}
+
+impl Udp {
+    /// Its rates, each with the second from which on it is offered.
+    pub fn rates(&self) -> impl Iterator<Item = (u64, BitRate)> {
+        std::iter::once((0, self.rate)).chain(self.steps.iter().copied())
+    }
+
+    /// Bytes that count of each datagram.
+    pub fn counted_bytes(&self) -> usize {
+        self.bytes + if self.frames { FRAME_BYTES } else { 0 }
+    }
+
+    /// What counts for each bit of payload.
+    pub fn counted_ratio(&self) -> f64 {
+        self.counted_bytes() as f64 / self.bytes as f64
+    }
+}
 
 /// The stream of that name: `None` when the word is not of the family at all, `Some(Err)` when it is meant to be,
 /// with what is wrong.

@@ -6,10 +6,11 @@ mod sockperf;
 mod transfer;
 mod udp;
 
+pub use family::Udp;
 pub use iperf3::{TCP as IPERF3_TCP, TCP_REVERSE as IPERF3_TCP_REVERSE, UDP as IPERF3_UDP};
 pub use sockperf::TCP as SOCKPERF_TCP;
 pub use transfer::TRANSFER;
-pub use udp::{RECEIVER, SENDER, Udp};
+pub use udp::{RECEIVER, SENDER};
 
 use std::net::IpAddr;
 

@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::rate::BitRate;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
@@ -15,7 +14,8 @@ use vmio_model::study::Sort;
 use vmio_node::Output;
 use vmio_node::udp::{PROGRAM, ReceiveReport, SendReport};
 
-use super::{address, family, listens_at};
+use super::family::{self, GENERATOR, Udp};
+use super::{address, listens_at};
 use crate::ours;
 use crate::workloads::error::{report, said, succeeded};
 use crate::workloads::{Error, Ready, Result, Role, Service, Stage, Unusable, Wants, Workload};
@@ -25,9 +25,6 @@ pub const RECEIVER: &str = "receiver";
 /// The role that sends, at the actor.
 pub const SENDER: &str = "sender";
 
-/// What a frame has beside the payload: the headers of Ethernet, IPv4 and UDP. Preamble, check sum and gap do not pass the
-/// kernel, and no queue of it counts them.
-const FRAME_BYTES: usize = 14 + 20 + 8;
 /// The port of the receiver; further actors of a cell have the next ones.
 const PORT: u16 = 5401;
 /// The share of what was due that the generator may be late with.
@@ -39,51 +36,12 @@ const GREETED_WITHIN: &str = "10";
 /// How long after the sender it may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) const GENERATOR: Requirement = Requirement {
-    name: "vmio-udp",
-    why: "runs the network workloads udp-…",
-    mend: "build it with `make agent`, or name it by VMIO_UDP",
-    check: |reader| ours::UDP.there(reader),
-};
-
 const ROLES: &[Role] = &[
     Role { name: RECEIVER, wants: Wants::Address, programs: &[PROGRAM], requirements: &[GENERATOR] },
     Role { name: SENDER, wants: Wants::Address, programs: &[PROGRAM], requirements: &[GENERATOR] },
 ];
 
-/// A stream of datagrams.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Udp {
-    /// What is offered at first.
-    pub rate: BitRate,
-    /// From which second on there is how much.
-    pub steps: Vec<(u64, BitRate)>,
-    /// Bytes of payload of each.
-    pub bytes: usize,
-    /// Whether bits are those of frames, as a link's queue counts them, and not those of the payload alone.
-    pub frames: bool,
-    /// By how many milliseconds the generator may be late with a packet; 0: as it is without a word.
-    pub within_ms: u64,
-    /// Whether the sender waits where its socket's buffer is full.
-    pub waits: bool,
-}
-
 impl Udp {
-    /// Its rates, each with the second from which on it is offered.
-    pub fn rates(&self) -> impl Iterator<Item = (u64, BitRate)> {
-        std::iter::once((0, self.rate)).chain(self.steps.iter().copied())
-    }
-
-    /// Bytes that count of each datagram.
-    pub fn counted_bytes(&self) -> usize {
-        self.bytes + if self.frames { FRAME_BYTES } else { 0 }
-    }
-
-    /// What counts for each bit of payload.
-    fn counted_ratio(&self) -> f64 {
-        self.counted_bytes() as f64 / self.bytes as f64
-    }
-
     /// A rate as the generator takes it, in bit/s: it knows payload alone.
     fn payload_bits(&self, rate: BitRate) -> u64 {
         (rate.bits() as f64 / self.counted_ratio()).round() as u64
@@ -159,10 +117,10 @@ impl Udp {
 
 impl Workload for Udp {
     fn about(&self) -> &str {
-        match self.waits {
-            false => "vmio-udp: datagrams to the peer at a rate, each when it is due",
-            true => "vmio-udp: datagrams to the peer at a rate, by a sender that waits where its buffer is full",
+        if self.waits {
+            return "vmio-udp: datagrams to the peer at a rate, by a sender that waits where its buffer is full";
         }
+        "vmio-udp: datagrams to the peer at a rate, each when it is due"
     }
     fn traits(&self) -> WorkloadTraits {
         let figures = vec![

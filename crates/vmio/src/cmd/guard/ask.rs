@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clap::builder::{StringValueParser, TypedValueParser};
 use vmio_guard::alone::Alone;
 use vmio_guard::api::client::{Client, ClientError};
 use vmio_guard::api::{Apply, Set, SocketFile, Stop};
@@ -29,7 +28,7 @@ pub struct StatusArgs {
 #[derive(Debug, clap::Args)]
 pub struct ApplyArgs {
     /// Take the change back after this time unless `vmio guard confirm` comes before
-    #[arg(long, value_name = "TIME", value_parser = time())]
+    #[arg(long, value_name = "TIME", value_parser = run::time_parser())]
     confirm: Option<Duration>,
 }
 
@@ -74,13 +73,8 @@ pub struct SetArgs {
     #[arg(long)]
     clear: bool,
     /// Take the change back after this time unless `vmio guard confirm` comes before
-    #[arg(long, value_name = "TIME", value_parser = time(), conflicts_with = "clear")]
+    #[arg(long, value_name = "TIME", value_parser = run::time_parser(), conflicts_with = "clear")]
     confirm: Option<Duration>,
-}
-
-/// A length of time.
-pub fn time() -> impl TypedValueParser<Value = Duration> {
-    StringValueParser::new().try_map(|text| units::time(&text))
 }
 
 fn client(context: &Context) -> Client {
@@ -149,15 +143,14 @@ pub fn status(args: &StatusArgs, context: &Context) -> Outcome {
     let client = client(context);
     loop {
         let status: Status = client.get("/v1/status").map_err(failed)?;
-        match context.json {
-            true => term::json(&status)?,
-            false => {
-                if args.watch {
-                    // Home, and nothing below: less flicker than clearing first.
-                    term::print_exact("\x1b[H\x1b[J")?;
-                }
-                term::print(&status::text(&status, context.style))?;
+        if context.json {
+            term::json(&status)?;
+        } else {
+            if args.watch {
+                // Home, and nothing below: less flicker than clearing first.
+                term::print_exact("\x1b[H\x1b[J")?;
             }
+            term::print(&status::text(&status, context.style))?;
         }
         if !args.watch {
             return Ok(Exit::Done);
@@ -260,9 +253,7 @@ pub fn undo(context: &Context) -> Outcome {
     if let Err((what, e)) = SocketFile::clear(&context.paths.own_guard_socket()) {
         term::note(&format!("cannot {what} {}: {e}", context.paths.own_guard_socket().display()));
     }
-    term::note(match stood {
-        true => "no daemon runs; the limits are off",
-        false => "no daemon runs, and no limit of one was in force",
-    });
+    let limits = if stood { "; the limits are off" } else { ", and no limit of one was in force" };
+    term::note(&format!("no daemon runs{limits}"));
     Ok(Exit::Done)
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, StringValueParser, TypedValueParser};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -20,7 +20,7 @@ use vmio_guard::service::{Event, Service, ServiceError};
 use vmio_model::allocate::dba::Measures;
 use vmio_model::control::Allocator;
 use vmio_model::failure::{Exit, Failure};
-use vmio_model::policy::Links;
+use vmio_model::policy::{Links, units};
 use vmio_model::rate::BitRate;
 
 use super::simulate::Measured;
@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "observe", conflicts_with = "config")]
     uplink: Option<String>,
     /// Observe so long; else until Ctrl-C
-    #[arg(long = "for", value_name = "TIME", requires = "observe", value_parser = super::ask::time())]
+    #[arg(long = "for", value_name = "TIME", requires = "observe", value_parser = time_parser())]
     time: Option<Duration>,
     /// Replace queues that others have put on an uplink; `guard undo` puts them back
     #[arg(long)]
@@ -87,6 +87,11 @@ pub struct Args {
     /// What puts limits in force
     #[arg(long, value_parser = plane_names(), default_value = "linux")]
     plane: &'static Entry,
+}
+
+/// A length of time.
+pub fn time_parser() -> impl TypedValueParser<Value = Duration> {
+    StringValueParser::new().try_map(|text| units::time(&text))
 }
 
 fn plane_names() -> impl TypedValueParser<Value = &'static Entry> {
@@ -211,10 +216,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         event => say(&event, &socket, style, observes),
     });
     if let Some(status) = seen {
-        match context.json {
-            true => term::json(&*status)?,
-            false => term::print(&observed::end(&status, context.style))?,
-        }
+        if context.json { term::json(&*status)? } else { term::print(&observed::end(&status, context.style))? }
     }
     match ended {
         Ok(()) => Ok(Exit::Done),

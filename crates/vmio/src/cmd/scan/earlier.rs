@@ -30,12 +30,11 @@ pub fn compare(
 ) -> anyhow::Result<Diff> {
     let kept = context.paths.last_scan();
     let path = named.unwrap_or(&kept);
-    let diff = match path.exists() || named.is_some() {
-        true => {
-            let earlier = wanted(read(path)?, guests, ignore);
-            Diff::of(&view.rows, &earlier, &path.display().to_string())
-        }
-        false => Diff::first(),
+    let diff = if path.exists() || named.is_some() {
+        let earlier = wanted(read(path)?, guests, ignore);
+        Diff::of(&view.rows, &earlier, &path.display().to_string())
+    } else {
+        Diff::first()
     };
     if named.is_none() && guests.is_empty() {
         keep(&kept, &json(view))?;

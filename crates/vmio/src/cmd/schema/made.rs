@@ -6,13 +6,11 @@ use schemars::{Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::Output;
-
 /// The dialect that the schemas are in.
 pub const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// The schema of an output.
-pub fn schema(output: &Output, root: fn(&mut SchemaGenerator) -> Schema) -> Value {
+/// The schema of a type, under a title; `printed` says by what.
+pub fn schema(root: fn(&mut SchemaGenerator) -> Schema, title: String, printed: &str) -> Value {
     // As it is written, not as it is read: a field that is always written is required.
     let settings = SchemaSettings::draft2020_12()
         .for_serialize()
@@ -20,14 +18,9 @@ pub fn schema(output: &Output, root: fn(&mut SchemaGenerator) -> Schema) -> Valu
         .with_transform(Words)
         .with_transform(Variants);
     let mut schema = root(&mut settings.into_generator());
-    let commands: Vec<String> = output.commands.iter().map(|command| format!("`vmio {command}`")).collect();
-    let printed = match output.layout.lines {
-        true => format!("A line of the JSON Lines printed by {}.", commands.join(", ")),
-        false => format!("Printed by {}.", commands.join(", ")),
-    };
     let about = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     let about = format!("{about}\n\n{printed}");
-    schema.insert("title".into(), format!("vmio {}", output.name).into());
+    schema.insert("title".into(), title.into());
     schema.insert("description".into(), about.trim().into());
     schema.into()
 }

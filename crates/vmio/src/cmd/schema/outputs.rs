@@ -39,7 +39,9 @@ impl std::fmt::Debug for Output {
 impl Output {
     /// Its JSON Schema.
     pub fn schema(&self) -> serde_json::Value {
-        made::schema(self, self.root)
+        let commands: Vec<String> = self.commands.iter().map(|command| format!("`vmio {command}`")).collect();
+        let printed = if self.layout.lines { "A line of the JSON Lines printed" } else { "Printed" };
+        made::schema(self.root, format!("vmio {}", self.name), &format!("{printed} by {}.", commands.join(", ")))
     }
 
     /// Words by which it may be meant: its name, and the commands that print it (`runs-show`).

@@ -1,6 +1,6 @@
 //! The plan as it is shown: to people before the question, to programs.
 
-mod document;
+mod json;
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,13 @@ use vmio_rig::engine::environment::of_measured;
 use vmio_rig::engine::plan::{LeftOut, Placed, Planned, gib_for, takes_device};
 use vmio_rig::gentle::instance::Unseen;
 
+use super::document::{self, Block, In, Name, Pairs, Text, remarks};
 use super::{versus, view};
-use crate::fit;
-use document::Device;
+use crate::fit::WIDTH;
+use crate::term::Style;
+use json::Device;
 
-pub use document::Document;
+pub use json::Document;
 
 /// Most other guests that are named.
 const SHOWN: usize = 5;
@@ -39,19 +41,37 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A row of the plan, under a head or the one before.
+/// Rows of the plan, each under a head or the one before.
+fn rows(pairs: Vec<(In, Text, String)>) -> Block {
+    Block::Pairs(Pairs { indent: 2, width: 11, long: Name::Pushes, pairs })
+}
+
+/// A row more, as it is printed.
 pub fn row(name: &str, text: &str) -> String {
-    fit::paragraph(&format!("  {name:<10} "), 13, text)
+    let mut more = document::Document::new("");
+    more.put(rows(vec![(In::ALL, name.into(), text.to_owned())]));
+    more.text(Style::PLAIN, WIDTH)
 }
 
 /// The plan as it is printed.
 pub fn text(plan: &Planned) -> String {
-    let mut t = String::new();
+    document(plan).text(Style::PLAIN, WIDTH)
+}
+
+fn document(plan: &Planned) -> document::Document {
+    let title = format!("{} ({})", plan.study.title, plan.study.name);
+    let mut doc = document::Document::new(&title);
+    doc.put(remarks((0, 6), [("Plan: ".to_owned(), title)]));
+    doc.put(rows(told(plan)));
+    doc
+}
+
+fn told(plan: &Planned) -> Vec<(In, Text, String)> {
     let c = &plan.cost;
     let cells = plan.study.cells();
     let guests = c.cells - c.native_cells;
-    t += &fit::paragraph("Plan: ", 6, &format!("{} ({})", plan.study.title, plan.study.name));
-    let mut row = |name: &str, text: String| t += &row(name, &text);
+    let mut told = Vec::new();
+    let mut row = |name: &str, text: String| told.push((In::ALL, Text::from(name), text));
     if let Some(form) = &plan.form {
         row("form", form.clone());
         row("", "the whole study: vmio tax --quick".into());
@@ -255,7 +275,7 @@ pub fn text(plan: &Planned) -> String {
         let why = "nothing is left to compare them with";
         row("not run", format!("{} of {} cells ({first}{more}): {why}", left.len(), cells.len()));
     }
-    t
+    told
 }
 
 /// What follows where others' latency is not visible, why it is not, and what to do.

@@ -9,9 +9,9 @@ use vmio_model::facts::{DeviceId, Guest, Subject};
 use vmio_model::rules::{About, Evidence, Finding, Severity};
 
 use super::{Row, View};
-use crate::fit;
+use crate::fit::{self, WIDTH};
+use crate::report::document::Out;
 use crate::report::format::{self, count};
-use crate::report::text::Out;
 use crate::term::Style;
 
 /// An earlier scan, as much of it as is compared.
@@ -226,7 +226,7 @@ fn same(old: &Guest, now: &Guest) -> bool {
 
 /// The difference for a terminal.
 pub fn text(view: &View, diff: &Diff, style: Style) -> String {
-    let mut out = Out::new(style);
+    let mut out = Out::new(style, WIDTH);
     let counts = view.counts();
     out.paragraph(
         "",

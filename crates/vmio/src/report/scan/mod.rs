@@ -2,14 +2,13 @@
 //! textfile collector. All are drawn from one [`View`], which is made once.
 
 pub mod diff;
-mod first;
+mod guest;
 mod host;
-mod html;
 mod json;
 pub mod nagios;
+mod overview;
 mod prometheus;
 mod settings;
-mod text;
 
 use vmio_look::kinds;
 use vmio_look::managers::{self, Manager};
@@ -18,12 +17,12 @@ use vmio_model::rules::change::{Together, Way, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
+pub use guest::detail;
 pub use host::HostWide;
-pub use html::html;
 pub use json::{Document, json};
+pub use overview::{html, overview};
 pub use prometheus::prometheus;
 pub use settings::{Device, Setting, devices, disk_label, nic_label};
-pub use text::{detail, overview};
 
 /// Ways to make a change: for whom, and how.
 pub type Ways<'a> = Vec<(&'static str, &'a str)>;
@@ -181,6 +180,11 @@ impl View {
 /// `Findings 1, 2 and 5 in one step: guest db1, disk virtio0`.
 fn in_one_step(all: &Together) -> String {
     format!("Findings {} in one step: {}", super::finding::numbers(&all.places), all.subject)
+}
+
+/// Whether a guest can be measured that is set up like it. One of vmio's own is a measurement itself.
+fn is_to_be_like(row: &Row) -> bool {
+    row.guest.is_qemu() && !row.guest.is_vmios_own()
 }
 
 /// What could not be read, folded by what would let it be read: the mend, and what it would show.

@@ -5,14 +5,13 @@ use vmio_model::rules::change::{Sets, To};
 
 /// Why a finding's change is not measured at all.
 pub fn why(finding: &Finding) -> &'static str {
-    let To { driver, iothread, .. } = match &finding.change.sets {
-        Some(Sets::Disk(to)) => to,
-        _ => return "it is no setting of the disk that a reference guest could be given",
+    let Some(Sets::Disk(To { driver, iothread, .. })) = &finding.change.sets else {
+        return "it is no setting of the disk that a reference guest could be given";
     };
-    match () {
-        () if driver.is_some() => "it is about many disks beside each other, and the reference guest has one at work",
-        () if *iothread => "it is about disks that share a thread, and that of the reference guest serves one disk",
-        () => "vmio has no such set-up",
+    match (driver, iothread) {
+        (Some(_), _) => "it is about many disks beside each other, and the reference guest has one at work",
+        (None, true) => "it is about disks that share a thread, and that of the reference guest serves one disk",
+        (None, false) => "vmio has no such set-up",
     }
 }
 

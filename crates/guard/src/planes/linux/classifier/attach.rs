@@ -5,69 +5,18 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{AsRawLibbpf, Link, Object, OpenObject, ProgramAttachType, TC_EGRESS, TC_INGRESS, TcHook};
-use libbpf_sys::{BPF_F_AFTER, BPF_F_BEFORE, bpf_program__attach_tcx, bpf_tcx_opts};
+use libbpf_rs::{AsRawLibbpf, Link, Object, OpenObject, ProgramAttachType, TcHook};
+use libbpf_sys::{bpf_program__attach_tcx, bpf_tcx_opts};
 use vmio_look::trace::loader::{self, Aligned};
 
 use super::super::netlink::wire::{Attributes, Request};
 use super::super::netlink::{Change, Netlink};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Result, htb, links};
-use super::Way;
-use super::filters::{self, EGRESS, Found, INGRESS, Whose};
+use super::filters::{self, Found, Whose};
 use super::lead::Lead;
 use super::pins::Pins;
-
-/// Where a program of the object looks at packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Point {
-    /// What arrives at a guest's interface.
-    Arrives = 1,
-    /// What leaves by an uplink, before its queues.
-    Leaves = 2,
-    /// What arrives at an uplink, behind what others have there: it ends here, led away.
-    Enters = 3,
-}
-
-impl Point {
-    pub(super) const ALL: [Point; 3] = [Point::Arrives, Point::Leaves, Point::Enters];
-
-    /// What its link is called where it is pinned.
-    fn pin(self, index: u32) -> String {
-        format!("{}-{index}", self.program())
-    }
-
-    /// Where filters of clsact hang there.
-    fn parent(self) -> u32 {
-        match self {
-            Point::Arrives | Point::Enters => INGRESS,
-            Point::Leaves => EGRESS,
-        }
-    }
-
-    fn program(self) -> &'static str {
-        match self {
-            Point::Arrives => "classify",
-            Point::Leaves => "leave",
-            Point::Enters => "receive",
-        }
-    }
-
-    fn hook(self) -> libbpf_rs::TcAttachPoint {
-        match self {
-            Point::Arrives | Point::Enters => TC_INGRESS,
-            Point::Leaves => TC_EGRESS,
-        }
-    }
-
-    /// Where among others' programs.
-    fn place(self) -> u32 {
-        match self {
-            Point::Arrives | Point::Leaves => BPF_F_BEFORE,
-            Point::Enters => BPF_F_AFTER,
-        }
-    }
-}
+use super::point::{INGRESS, Point, Way};
 
 /// The qdisc in which filters hang.
 const CLSACT: &str = "clsact";

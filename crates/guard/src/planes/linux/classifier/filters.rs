@@ -6,14 +6,11 @@ use super::super::htb;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::netlink::{Change, Netlink};
 use super::super::{Device, Result};
-use super::attach::Point;
+use super::point::{EGRESS, INGRESS, Point};
 
 pub(super) const RTM_NEWTFILTER: u16 = 44;
 const RTM_DELTFILTER: u16 = 45;
 const RTM_GETTFILTER: u16 = 46;
-/// Where clsact's filters hang (TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_INGRESS) and TC_H_MIN_EGRESS of pkt_sched.h).
-pub(super) const INGRESS: u32 = 0xffff_fff2;
-pub(super) const EGRESS: u32 = 0xffff_fff3;
 const HOOKS: [u32; 2] = [INGRESS, EGRESS];
 /// ETH_P_ALL, as it goes over the wire.
 const EVERYTHING: u16 = 3u16.to_be();

@@ -6,11 +6,10 @@
 use super::super::netlink::wire::{Attributes, Request, flag};
 use super::super::netlink::{Change, Netlink};
 use super::super::{Device, Error, Result};
-use super::attach::Point;
 use super::filters::{
-    self, INGRESS, RTM_NEWTFILTER, TCA_ACT_COOKIE, TCA_ACT_OPTIONS, TCA_KIND, TCA_MIRRED_PARMS, TCA_OPTIONS,
-    TCA_U32_ACT, Whose,
+    self, RTM_NEWTFILTER, TCA_ACT_COOKIE, TCA_ACT_OPTIONS, TCA_KIND, TCA_MIRRED_PARMS, TCA_OPTIONS, TCA_U32_ACT, Whose,
 };
+use super::point::{INGRESS, Point};
 
 /// The first preference behind those that the kernel gives by itself, which begin here and go down.
 const BEHIND: u16 = 0xc001;

@@ -27,14 +27,16 @@ use vmio_model::policy::program::Framing;
 use super::undo_log::PlaneLog;
 use super::{Device, Error, Netlink, Result};
 use crate::undo_log::UndoLog;
-use attach::{Attached, Point, loudly};
+use attach::{Attached, loudly};
 use counters::Counters;
+use point::Point;
 
 mod attach;
 mod counters;
 mod filters;
 mod lead;
 mod pins;
+mod point;
 mod sweep;
 mod uplink;
 
@@ -44,6 +46,7 @@ mod tests;
 pub use attach::Bond;
 pub use counters::Counts;
 pub(super) use pins::Shelf;
+pub use point::Way;
 pub(super) use sweep::sweep;
 pub use uplink::{Leave, Receive};
 
@@ -96,16 +99,6 @@ impl Tenant {
         bytes[20..26].copy_from_slice(&self.address.unwrap_or_default());
         bytes
     }
-}
-
-/// How the program is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Way {
-    /// A TCX link, from Linux 6.6.
-    Tcx,
-    /// A filter of a clsact qdisc.
-    Clsact,
 }
 
 /// The program, loaded, with the interfaces that it is attached to. Dropped (in the same network namespace), it is off

@@ -7,9 +7,10 @@ use libbpf_rs::{ErrorKind, MapCore, MapFlags};
 use vmio_model::policy::Direction;
 
 use super::super::{Device, Error, Netlink, Result};
-use super::attach::{Attached, Point, loudly};
-use super::filters::{self, INGRESS, Whose};
-use super::{Classifier, Way, map};
+use super::attach::{Attached, loudly};
+use super::filters::{self, Whose};
+use super::point::{INGRESS, Point, Way};
+use super::{Classifier, map};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
 pub(super) const MOST_ADDRESSES: usize = 65_536;

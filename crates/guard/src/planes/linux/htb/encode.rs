@@ -1,10 +1,10 @@
 //! Qdiscs and classes as netlink messages: `struct tcmsg` (include/uapi/linux/rtnetlink.h), HTB's and the size
 //! table's structures (include/uapi/linux/pkt_sched.h).
 
+use serde::Serialize;
 use vmio_model::rate::ByteRate;
 
 use super::super::netlink::wire::{self, Attributes, Malformed, u16_at, u32_at, u64_at};
-use super::tree::Class;
 
 pub(super) const RTM_NEWQDISC: u16 = 36;
 pub(super) const RTM_DELQDISC: u16 = 37;
@@ -43,6 +43,27 @@ const ETHERNET: u8 = 1;
 const VERSION: u32 = 3;
 /// What divides a rate to get a quantum where none is given; each class of ours has one.
 const RATE_TO_QUANTUM: u32 = 10;
+
+/// Settings of one class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Class {
+    /// Its own.
+    pub rate: ByteRate,
+    /// Not exceeded.
+    pub ceil: ByteRate,
+    /// Ticks of 64 ns at the rate.
+    pub burst: u32,
+    /// Ticks of 64 ns at the ceiling.
+    pub cburst: u32,
+    /// Bytes borrowed in one turn.
+    pub quantum: u32,
+    /// 0 first.
+    pub prio: u32,
+    /// What each packet counts beside itself.
+    pub overhead: u16,
+    /// What each packet counts at least, with that.
+    pub mpu: u16,
+}
 
 /// `struct tcmsg` of all qdiscs, classes or filters of an interface, or of one: its handle and where it hangs.
 pub fn tcmsg(index: u32, handle: u32, parent: u32) -> [u8; TCMSG] {

@@ -22,11 +22,11 @@ mod tree;
 mod tests;
 
 pub use apply::{Applied, Undone, may_put, purge, put, put_over, undo};
-pub use encode::tcmsg;
+pub use encode::{Class, tcmsg};
 pub use queue::{Flows, Queue, has_flows};
 pub use read::{Foreign, FoundClass, FoundQueue, InForce, Root, read, settings};
 pub use steps::{Step, difference};
-pub use tree::{Class, Numbers, Tree, WantedLeaf};
+pub use tree::{Numbers, Tree, WantedLeaf};
 
 pub(super) use encode::{RTM_GETQDISC, RTM_GETTCLASS, TCA_KIND, TCA_STATS2, TCMSG};
 pub(super) use queue::FLOWS;

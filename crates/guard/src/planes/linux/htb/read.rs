@@ -7,11 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
 use super::super::{Device, Netlink, Result};
 use super::encode::{
-    AT_HOOKS, AT_ROOT, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
+    AT_HOOKS, AT_ROOT, Class, RTM_GETQDISC, RTM_GETTCLASS, RTM_GETTFILTER, TCA_KIND, TCA_OPTIONS, TCA_STAB, TCA_STATS,
     TCA_STATS2, TCA_XSTATS, TCMSG, class_of, default_of, entries_of, tcmsg,
 };
 use super::queue::Queue;
-use super::tree::Class;
 use super::{HANDLE, ROOT_CLASS, classid, shown};
 
 /// Qdiscs that are whole by their options alone, so that one can be put back by them.

@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::encode::Class;
 use super::queue::Queue;
 use super::read::InForce;
-use super::tree::{Class, Tree};
+use super::tree::Tree;
 use super::{ROOT_CLASS, classid, queue_handle, shown};
 
 /// One request to the kernel.

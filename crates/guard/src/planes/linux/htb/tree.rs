@@ -18,6 +18,7 @@ use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
 use vmio_model::rate::{BitRate, ByteRate};
 
 use super::super::{Error, Result};
+use super::encode::Class;
 use super::queue::Queue;
 use super::{DEFAULT, MOST_LEAVES, ROOT_CLASS};
 use crate::desired::LAST_NUMBER;
@@ -26,27 +27,6 @@ use crate::desired::LAST_NUMBER;
 const TICK_NS: u128 = 64;
 /// Priorities of HTB (TC_HTB_NUMPRIO).
 const PRIORITIES: u8 = 8;
-
-/// Settings of one class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Class {
-    /// Its own.
-    pub rate: ByteRate,
-    /// Not exceeded.
-    pub ceil: ByteRate,
-    /// Ticks of 64 ns at the rate.
-    pub burst: u32,
-    /// Ticks of 64 ns at the ceiling.
-    pub cburst: u32,
-    /// Bytes borrowed in one turn.
-    pub quantum: u32,
-    /// 0 first.
-    pub prio: u32,
-    /// What each packet counts beside itself.
-    pub overhead: u16,
-    /// What each packet counts at least, with that.
-    pub mpu: u16,
-}
 
 /// A leaf and its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

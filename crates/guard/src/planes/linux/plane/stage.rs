@@ -164,9 +164,8 @@ mod tests {
     use crate::desired::{Numbers, Strictness, desired};
     use crate::found::Found;
     use vmio_model::policy::assign::Interface;
-    use vmio_model::policy::compile::Abilities;
     use vmio_model::policy::program::Program;
-    use vmio_model::policy::{Links, Policy};
+    use vmio_model::policy::{Abilities, Links, Policy};
 
     const POLICY: &str = "\
 [uplink.eth0]

@@ -87,18 +87,16 @@ fn monitors(line: &CommandLine) -> Vec<Monitor> {
         let device = line.find("chardev", mon.get("chardev")?).filter(|_| mon.get("mode") == Some("control"))?;
         // In JSON (QAPI `ChardevSocket`) `wait` is off where it is not said, and `server` on.
         let json = device.get("backend.type") == Some("socket");
-        let (path, fd, server, waits) = match json {
-            true => {
-                let inner = device.below("backend.data");
-                let of = |key: &str| inner.get(&format!("addr.data.{key}")).map(str::to_owned);
-                let fd = (inner.get("addr.type") == Some("fd")).then(|| of("str")).flatten();
-                (of("path"), fd, inner.on("server") != Some(false), inner.on("wait") == Some(true))
-            }
-            false if device.get("backend") == Some("socket") => {
-                let of = |key: &str| device.get(key).map(str::to_owned);
-                (of("path"), of("fd"), device.on("server") == Some(true), device.on("wait") != Some(false))
-            }
-            false => return None,
+        let (path, fd, server, waits) = if json {
+            let inner = device.below("backend.data");
+            let of = |key: &str| inner.get(&format!("addr.data.{key}")).map(str::to_owned);
+            let fd = (inner.get("addr.type") == Some("fd")).then(|| of("str")).flatten();
+            (of("path"), fd, inner.on("server") != Some(false), inner.on("wait") == Some(true))
+        } else if device.get("backend") == Some("socket") {
+            let of = |key: &str| device.get(key).map(str::to_owned);
+            (of("path"), of("fd"), device.on("server") == Some(true), device.on("wait") != Some(false))
+        } else {
+            return None;
         };
         let known = path.is_some() || fd.is_some();
         (known && server).then_some(Monitor { path: path.filter(|_| fd.is_none()), waits })

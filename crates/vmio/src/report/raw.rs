@@ -1,4 +1,4 @@
-//! Every sample of a run, in a table that is folded away: those of disks with columns of their own, all else
+//! Every sample of a run, in a table that a page folds away: those of disks with columns of their own, all else
 //! with whatever it measured.
 
 use vmio_model::figure::{Figure, Reading, Value};
@@ -6,69 +6,33 @@ use vmio_model::result::Sample;
 use vmio_model::run::Run;
 use vmio_model::summary::judge_of;
 
-use crate::report::format::{self, time};
-use crate::report::page::{Html, html};
-use crate::report::view;
+use super::document::{Align, Block, Column, Document, In, Layout, Row, Table, heading};
+use super::format::{self, time};
+use super::view;
 
 /// Columns of the raw figures of disks, after the cell's name.
 const DISK: [&str; 11] =
     ["Round", "Boot", "MB/s", "IOPS", "p50", "p99", "Device KiB", "Depth", "Busy", "Foreign bytes", "Marks"];
+
 /// All samples.
-pub(super) fn raw(run: &Run) -> Html {
+pub(super) fn put(doc: &mut Document, run: &Run) {
     let (disks, others): (Vec<&Sample>, Vec<&Sample>) = run.samples.iter().partition(|s| s.cell.target().is_some());
-    html! {
-        h2 { "Raw figures" }
-        details {
-            summary { "All " (run.samples.len()) " samples" }
-            @if !disks.is_empty() || others.is_empty() { (of_disks(&disks)) }
-            @if !others.is_empty() { (of_others(&others, run)) }
-        }
+    let table = |columns: Vec<Column>, rows: Vec<Row>| {
+        (In::HTML, Block::from(Table::new("Cell", Layout::new(0), columns).with(rows)))
+    };
+    let mut tables = Vec::new();
+    if !disks.is_empty() || others.is_empty() {
+        let rows = disks.iter().map(|s| Row::new(s.cell.key(), of_disk(s))).collect();
+        tables.push(table(DISK.map(|head| Column::new(head, 0)).into(), rows));
     }
-}
-
-fn of_disks(samples: &[&Sample]) -> Html {
-    html! {
-        div.scroll {
-            table {
-                thead { tr { th.l scope="col" { "Cell" } @for head in DISK { th scope="col" { (head) } } } }
-                tbody {
-                    @for sample in samples {
-                        tr {
-                            th scope="row" { (sample.cell.key()) }
-                            @for figure in of_disk(sample) { td { (figure) } }
-                        }
-                    }
-                }
-            }
-        }
+    if !others.is_empty() {
+        let figures = Column { align: Align::Words, ..Column::new("Figures", 0) };
+        let columns = vec![Column::new("Round", 0), Column::new("Boot", 0), figures];
+        let cells = |s: &Sample| [view::nth(s.round), view::nth(s.boot), of_other(s, run)];
+        tables.push(table(columns, others.iter().map(|s| Row::new(s.cell.key(), cells(s))).collect()));
     }
-}
-
-fn of_others(samples: &[&Sample], run: &Run) -> Html {
-    let heads = ["Round", "Boot"];
-    html! {
-        div.scroll {
-            table {
-                thead {
-                    tr {
-                        th.l scope="col" { "Cell" }
-                        @for head in heads { th scope="col" { (head) } }
-                        th.l scope="col" { "Figures" }
-                    }
-                }
-                tbody {
-                    @for sample in samples {
-                        tr {
-                            th scope="row" { (sample.cell.key()) }
-                            td { (view::nth(sample.round)) }
-                            td { (view::nth(sample.boot)) }
-                            td.l.w { (of_other(sample, run)) }
-                        }
-                    }
-                }
-            }
-        }
-    }
+    doc.only(In::HTML, heading(2, "Raw figures"));
+    doc.only(In::HTML, Block::Folded(format!("All {} samples", run.samples.len()), tables));
 }
 
 /// A sample in the columns of [`DISK`].

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::cpu_users::ProcessLoad;
-use super::super::load::{Device, DiskLoad, GuestLoad, Interval};
-use super::super::process::OtherKind;
+use super::cpu_users::ProcessLoad;
+use super::load::{Device, DiskLoad, GuestLoad, Interval};
+use super::process::OtherKind;
 
 /// What shares are shares of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -1,0 +1,43 @@
+//! Keys of a class that may be set over the files.
+
+use serde::{Deserialize, Serialize};
+use vmio_model::policy::groups::GroupKey;
+
+/// One of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// Guaranteed rate.
+    Min,
+    /// Limit.
+    Max,
+    /// 1 to 8.
+    Priority,
+    /// Share of spare.
+    Weight,
+    /// The guest's share of busy processors.
+    CpuWeight,
+    /// Most processors' worth of time.
+    CpuMax,
+    /// Most memory.
+    MemoryMax,
+}
+
+impl Key {
+    /// All.
+    pub const ALL: [Key; 7] =
+        [Key::Min, Key::Max, Key::Priority, Key::Weight, Key::CpuWeight, Key::CpuMax, Key::MemoryMax];
+
+    /// As the policy's files call it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Key::Min => "min",
+            Key::Max => "max",
+            Key::Priority => "priority",
+            Key::Weight => "weight",
+            Key::CpuWeight => GroupKey::CpuWeight.word(),
+            Key::CpuMax => GroupKey::CpuMax.word(),
+            Key::MemoryMax => GroupKey::MemoryMax.word(),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The report of a run as a document: what is concluded, then what that rests on, then where it was measured.
+
+use vmio_model::summary::Headline;
+
+use super::document::{Block, Document, Head, In, Kind, Name, Pairs, Span, Text, heading, list, paragraph, say};
+use super::{Report, by_cell, cost, finding, format, like, measured, paper, raw, scores, view};
+
+/// The whole report.
+pub(super) fn document(report: &Report<'_>) -> Document {
+    let (run, summary) = (report.run, &report.summary);
+    let title = format!("vmio run {}: {}", run.id, run.kind);
+    let mut doc = Document::new(&title);
+    doc.only(In::TERMINAL, heading(2, title));
+    head(&mut doc, report);
+    if let Some(statement) = &summary.statement {
+        doc.put(paragraph(Kind::Warning, (0, 2), statement));
+        doc.gap();
+    }
+    scores::put(&mut doc, report);
+    measured::put(&mut doc, report);
+    findings(&mut doc, report);
+    let mended = like::mended(run);
+    if !mended.is_empty() {
+        doc.put(heading(2, "The guest's setup with each change, against it unchanged"));
+        doc.put(list((2, 6), mended.iter().map(like::Mended::line)));
+        doc.gap();
+    }
+    paper::put(&mut doc, report);
+    cost::put(&mut doc, report);
+    by_cell::put(&mut doc, report);
+    if !summary.skipped.is_empty() {
+        let told = view::not_measured(summary);
+        doc.put(heading(2, "Not measured"));
+        doc.put(list((2, 4), told.iter().map(|(key, reason)| format!("{key}: {reason}"))));
+        doc.gap();
+    }
+    place(&mut doc, report);
+    doc.put(heading(2, "Again"));
+    doc.put(Block::Code(view::repeat(run)));
+    raw::put(&mut doc, run);
+    doc
+}
+
+fn head(doc: &mut Document, report: &Report<'_>) {
+    let (run, summary) = (report.run, &report.summary);
+    let (state, why) = format::state(&run.state);
+    let made = format!("{}, {state}, {} samples", format::utc(run.started_unix), run.samples.len());
+    doc.put(paragraph(Kind::Dim, (0, 0), made));
+    like::title(run).into_iter().for_each(|title| doc.put(say((0, 0), title)));
+    if let Some(why) = why {
+        let partial = Text::from(Span::Strong("This result is partial:".into()));
+        doc.put(paragraph(Kind::Notice, (2, 2), partial.and(Span::Plain(format!(" {why}")))));
+    }
+    doc.gap();
+    for (name, of) in view::headlines(summary) {
+        doc.put(Block::Head(Box::new(headline(report, name, of))));
+    }
+    if summary.headline.is_none() {
+        let text = report.versus.no_headline(summary);
+        doc.put(Block::Head(Box::new(Head { text, ..Head::default() })));
+    }
+    summary.tells_apart.iter().for_each(|told| doc.put(say((0, 0), &told.text)));
+    doc.gap();
+}
+
+fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
+    let ratio = &of.share_ratio;
+    // Both with the same decimals.
+    let shown = format::share(ratio);
+    let (value, interval) = shown.split_once(" (").unwrap_or((&shown, ""));
+    let interval = match ratio.told_interval() {
+        Some(_) => format!("95 %: {}", interval.trim_end_matches(')')),
+        None => "no interval".to_owned(),
+    };
+    let small = Text::from(format!("{interval}, {} pairs, {} boots ", ratio.pairs, ratio.boots));
+    let small = if of.converged { small } else { small.and(Span::Tag("not converged".into())) };
+    Head {
+        name,
+        figure: Some((value.to_owned(), small)),
+        text: of.text.clone(),
+        about: of.about_interval.clone(),
+        gauge: Some((ratio.value, ratio.told_interval(), report.versus.whole())),
+        lines: of.lines.clone(),
+    }
+}
+
+fn findings(doc: &mut Document, report: &Report<'_>) {
+    doc.put(heading(2, "Findings"));
+    match report.findings.is_empty() {
+        true => doc.put(say((2, 2), "None supported by these figures.")),
+        false => doc.only(
+            In::TERMINAL,
+            say(
+                (2, 2),
+                "A study measures poor set-ups beside good ones on purpose; each finding names the one it is about.",
+            ),
+        ),
+    }
+    for (place, found) in report.findings.iter().enumerate() {
+        let mut card = finding::card(&report.findings, place, finding::made(&found.change));
+        card.proof = report.proof(found).map(|proof| (proof.run, proof.verdict.clone()));
+        doc.put(Block::Card(Box::new(card)));
+    }
+    doc.gap();
+}
+
+/// Where it was measured, and the settings in force.
+fn place(doc: &mut Document, report: &Report<'_>) {
+    let environment = view::environment(&report.summary).into_iter();
+    let environment = environment.map(|(name, value)| (In::ALL, Text::from(name), value));
+    let effective = report.summary.effective.iter().map(|(attachment, settings)| {
+        let list: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let told_by = Span::Dim(view::told_by(attachment).to_owned());
+        (In::ROOM, Text::from(attachment).and(Span::Break(" ")).and(told_by), list.join(", "))
+    });
+    let pairs = environment.chain(effective).collect();
+    doc.put(heading(2, "Where"));
+    doc.put(Block::Pairs(Pairs { indent: 2, width: 22, long: Name::Pushes, pairs }));
+    doc.gap();
+}

@@ -1,0 +1,215 @@
+//! A scan as a document: the overview with a row a guest, and on a page below it each guest by itself.
+
+use vmio_look::require::AS_ROOT;
+use vmio_look::{kinds, managers};
+use vmio_model::words::plural;
+
+use super::settings::{disk_label, nic_label};
+use super::{HostWide, Row, View, by_mend, guest, host, is_to_be_like};
+use crate::fit;
+use crate::report::document::{
+    self, Align, Block, Cell, Column, Document, Fit, Head, In, Kind, Layout, Name, Pairs, Span, Table, Text, heading,
+    list, paragraph, say,
+};
+use crate::report::format;
+use crate::term::Style;
+
+/// Things that could not be read and are named in one line of the overview.
+const NAMED: usize = 3;
+/// Columns of a command that is proposed.
+const COMMAND: usize = 24;
+
+/// The overview for a terminal of so many columns.
+pub fn overview(view: &View, style: Style, width: usize) -> String {
+    document(view).text(style, width)
+}
+
+/// The whole page.
+pub fn html(view: &View) -> String {
+    let mut doc = document(view);
+    view.rows.iter().enumerate().for_each(|(nth, row)| guest::put(&mut doc, row, nth, false));
+    doc.html()
+}
+
+fn document(view: &View) -> Document {
+    let mut doc = Document::new("vmio scan: the guests of this host");
+    head(&mut doc, view);
+    let wide = view.host_wide();
+    doc.only(In::HTML, heading(2, "Guests"));
+    if !view.rows.is_empty() {
+        doc.gap();
+    }
+    doc.only(if view.rows.is_empty() { In::HTML } else { In::ALL }, table(view, &wide).into());
+    for wide in &wide {
+        let whose = view.on.clone().unwrap_or_else(|| "This host".to_owned());
+        doc.gap();
+        doc.put(say((0, 0), fit::plain(&format!("{whose}: {}. {}", wide.line(), wide.cause))));
+    }
+    unread(&mut doc, view);
+    left_out(&mut doc, view);
+    next(&mut doc, view);
+    doc
+}
+
+fn head(doc: &mut Document, view: &View) {
+    let counts = view.counts();
+    let (text, told) = match counts.is_empty() {
+        true => ("Nothing found.".to_owned(), "nothing found"),
+        false => (format!("Findings: {counts}."), counts.as_str()),
+    };
+    match view.rows.is_empty() {
+        true => nobody(doc, view),
+        false => doc.only(In::TERMINAL, say((0, 0), format!("{}: {told}", view.headline()))),
+    }
+    let when = format!("{}, {}", format::utc(view.at_unix_seconds), view.headline());
+    let n = view.rows.len();
+    let about = "Read from this host alone: nothing was sent to a guest and nothing was changed. Findings are based \
+                 on settings; the expected gain of a change is given with its source.";
+    let (figure, about) = (Some((n.to_string(), plural(n, "guest").into())), Some(about.to_owned()));
+    doc.only(In::HTML, paragraph(Kind::Aside, (0, 0), when));
+    doc.only(In::HTML, Block::Head(Box::new(Head { figure, text, about, ..Head::default() })));
+}
+
+fn nobody(doc: &mut Document, view: &View) {
+    let host = view.host();
+    let seen = match (view.root, view.own_guests) {
+        (true, 0) => format!("No guest runs on {host}."),
+        (true, _) => format!("No guest runs on {host} but vmio's own."),
+        (false, 0) => format!("No guest on {host} is visible to this user."),
+        (false, _) => format!("No guest on {host} but vmio's own is visible to this user."),
+    };
+    let kinds = kinds::ALL.iter().map(|k| k.name());
+    let all: Vec<&str> = kinds.chain(managers::ALL.iter().map(|m| m.name())).collect();
+    doc.only(In::TERMINAL, say((0, 0), seen));
+    doc.only(In::TERMINAL, say((0, 0), format!("Looked for: {}.", all.join(", "))));
+}
+
+/// What gives way where a terminal has no room for all: titles of findings to the names of their rules, what moves the
+/// packets, how disks are cached, the network's device, which says least and stands on a guest's page; then names.
+const FIT: [Fit; 11] = [
+    Fit::Short(6),
+    Fit::Short(5),
+    Fit::Short(4),
+    Fit::Drop(5),
+    Fit::Least(0, 17),
+    Fit::Least(4, 13),
+    Fit::Least(0, 14),
+    Fit::Least(2, 8),
+    Fit::Least(4, 8),
+    Fit::Least(0, 8),
+    Fit::Least(1, 6),
+];
+
+fn table(view: &View, wide: &[HostWide<'_>]) -> Table {
+    let numbered = view.rows.iter().any(|row| row.guest.vmid().is_some());
+    let columns = [
+        Column::new("VMID", 0).only(if numbered { In::TERMINAL } else { In::NONE }),
+        Column::new("Kind", 0).left().narrow("kind"),
+        Column::new("vCPUs", 0).narrow("vCPU"),
+        Column::new("Disks", 0).left().narrow("disks"),
+        Column::new("Network", 0).left().narrow("network"),
+        Column { align: Align::Words, ..Column::new("Worst finding", 0).narrow("worst finding") },
+    ];
+    let with = |label: fn(&vmio_model::facts::Guest, bool) -> String, row: &Row| Cell {
+        short: Some(label(&row.guest, true)),
+        ..label(&row.guest, false).into()
+    };
+    let row = |(nth, row): (usize, &Row)| {
+        let vcpus = row.guest.processors.as_ref().and_then(|p| *p.vcpus);
+        let cells = [
+            Cell::from(row.guest.vmid().unwrap_or("–")),
+            row.kind().into(),
+            vcpus.map_or("–".to_owned(), |n| n.to_string()).into(),
+            with(disk_label, row),
+            with(nic_label, row),
+            worst(row, wide),
+        ];
+        document::Row::new(Span::Link(format!("g{nth}"), row.guest.name.clone()), cells)
+    };
+    let (narrow, label) = ("guest".to_owned(), "Guests".to_owned());
+    let table = Table::new("Guest", Layout { fit: &FIT, ..Layout::new(0) }, columns);
+    Table { narrow, label, ..table.with(view.rows.iter().enumerate().map(row)) }
+}
+
+/// The finding of a guest's own that costs most, and how many more there are.
+fn worst(row: &Row, wide: &[HostWide<'_>]) -> Cell {
+    let more = host::own(row, wide).count().saturating_sub(1);
+    let Some(first) = host::own(row, wide).next() else {
+        let said = match row.is_known() {
+            true if row.findings.is_empty() => "nothing found",
+            true => "nothing of its own",
+            false => "could not be read",
+        };
+        return Text::from(Span::Dim(said.to_owned())).into();
+    };
+    let (plus, also) = match more {
+        0 => (String::new(), String::new()),
+        more => (format!(" +{more}"), format!("and {more} more")),
+    };
+    let text = Text::from(format!("{} ", first.title)).and(Span::Dim(also));
+    Cell {
+        text: if more == 0 { Text::from(&first.title) } else { text },
+        narrow: Some(format!("{}{plus}", first.title)),
+        short: Some(format!("{}{plus}", first.rule)),
+        chip: Some(first.severity),
+        ..Cell::default()
+    }
+}
+
+fn unread(doc: &mut Document, view: &View) {
+    let folded = by_mend(view);
+    if folded.is_empty() {
+        return;
+    }
+    doc.gap();
+    for (mend, what) in &folded {
+        let lead = match *mend {
+            AS_ROOT => "Not visible without root".to_owned(),
+            mend => format!("Not read ({mend})"),
+        };
+        let named = what[..what.len().min(NAMED)].join(", ");
+        let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
+        doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
+    }
+    let all = folded.iter().map(|(mend, what)| {
+        Text::from(Span::Strong((*mend).to_owned())).and(Span::Plain(format!(": {}", what.join(", "))))
+    });
+    doc.only(In::HTML, heading(2, "Not read"));
+    doc.only(In::HTML, list((0, 0), all));
+}
+
+fn left_out(doc: &mut Document, view: &View) {
+    let mut all = Vec::new();
+    if view.own_guests > 0 {
+        all.push(format!("{} of vmio's own guests (--all shows them)", view.own_guests));
+    }
+    all.extend(view.ignored_words());
+    if !all.is_empty() {
+        doc.gap();
+        doc.only(In::TERMINAL, say((0, 0), format!("Left out: {}.", all.join(", "))));
+    }
+}
+
+/// What to do next, as commands.
+fn next(doc: &mut Document, view: &View) {
+    let mut pairs = Vec::new();
+    let mut command = |command: String, what: &str| pairs.push((In::TERMINAL, Text::from(command), what.to_owned()));
+    match (view.rows.first(), &view.on) {
+        (Some(first), on) => {
+            let name = format::shell(std::slice::from_ref(&first.guest.name));
+            let shell = |address: &String| format!(" --on {}", format::shell(std::slice::from_ref(address)));
+            let there = on.as_ref().map_or_else(String::new, shell);
+            command(format!("vmio scan{there} {name}"), "what to do about it, with the exact change");
+            if on.is_none() && is_to_be_like(first) {
+                command(format!("vmio tax --like {name}"), "measure a guest that is set up like it");
+            }
+            if on.is_none() {
+                command("vmio top".to_owned(), "who uses the disk and the network now");
+            }
+        }
+        (None, Some(_)) => {}
+        (None, None) => command("vmio tax".to_owned(), "measure this host with a reference guest"),
+    }
+    doc.gap();
+    doc.only(In::TERMINAL, Block::Pairs(Pairs { indent: 2, width: COMMAND + 1, long: Name::Command, pairs }));
+}
