@@ -192,7 +192,7 @@ impl<P: Plane> Core<P> {
 
     /// Whether somebody else may have changed something since.
     pub fn disturbed(&mut self) -> bool {
-        !self.plane.observe(Scope::Plane).is_ok_and(|seen| seen.undisturbed)
+        !self.plane.observe(Scope::Disturbed).is_ok_and(|seen| seen.undisturbed)
     }
 
     /// Whether something is left to the loop.

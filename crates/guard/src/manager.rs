@@ -311,8 +311,11 @@ impl Manager {
         // Also where some of it is left, nothing of this comes back with the next start.
         self.over.strike(())?;
         self.unconfirmed.strike(())?;
-        off?;
-        if left.is_empty() { Ok(()) } else { Err(ManagerError::Left(left)) }
+        match (off, left.is_empty()) {
+            (off, true) => Ok(off?),
+            (Ok(()), false) => Err(ManagerError::Left(left)),
+            (Err(plane), false) => Err(ManagerError::BothLeft(Box::new(plane), left)),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What must be known to undo a change is written down before it is made: in the guard's undo log, whose file is its ledger
 //! ([`vmio_node::undo_log`]) and outlives the daemon. Here is what all parts of the guard do with it: each has [`Entries`] of
-//! its own kind, by what they speak of, which are read once when it starts, and written down and struck out by this alone.
+//! its own kind, by what they speak of, which are read once when it starts, and written down and struck out by this.
+//! Only `vmio guard undo` without a daemon clears parts of the log whole, whatever they say ([`UndoLog::clear`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -89,6 +90,11 @@ impl<E: Entry> Entries<E> {
         }
     }
 
+    /// Has none of a subject any more, for this process alone.
+    pub fn forget(&self, subject: E::Subject) {
+        self.lock().remove(&subject);
+    }
+
     /// Writes down what is about to be done, beside what was before.
     ///
     /// # Errors
@@ -147,6 +153,10 @@ impl<E: Entry> Entries<E> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     use serde::Deserialize;
 
     use super::*;
@@ -207,5 +217,24 @@ mod tests {
         read(&log, 1).strike(7).unwrap();
         assert_eq!((read(&log, 1).is_empty(), read(&log, 2).last(7)), (true, Some(limit(2, 7, 20))));
         assert_eq!(read(&log, 2).namespace(), 2);
+    }
+
+    /// Two kinds in one part would take each other's entries for their own.
+    #[test]
+    fn each_kind_of_entry_has_a_part_of_its_own() {
+        let (mut dirs, mut parts) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")], Vec::new());
+        while let Some(dir) = dirs.pop() {
+            for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    dirs.push(path);
+                    continue;
+                }
+                let text = fs::read_to_string(path).unwrap();
+                let words = text.split("const PART: &'static str = \"").skip(1);
+                parts.extend(words.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+            }
+        }
+        let different: BTreeSet<&String> = parts.iter().collect();
+        assert!(parts.len() > 5 && different.len() == parts.len(), "{parts:?}");
     }
 }

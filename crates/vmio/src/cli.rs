@@ -12,7 +12,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use vmio_model::failure::{Exit, Failure};
 
 use crate::cmd::{Verb, scan};
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Outcome, for_record};
 use crate::paths::Paths;
 use crate::report::scan::nagios;
 use crate::store::StoreError;
@@ -115,7 +115,7 @@ fn context(globals: &Globals) -> anyhow::Result<Context> {
         json: globals.json,
         paths: Paths::of_this_user(globals.state.as_deref())?,
         style: Style::stdout(),
-        command: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
+        command: for_record(std::env::args_os().map(|a| a.to_string_lossy().into_owned())),
         command_line: command,
     })
 }

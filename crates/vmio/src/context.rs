@@ -10,6 +10,29 @@ use crate::term::Style;
 /// What a verb yields.
 pub type Outcome = anyhow::Result<Exit>;
 
+/// The option whose value may have a password in it.
+const POWER_COMMAND: &str = "--power-command";
+
+/// A command line as it is stored and exported: `...` for the command of a meter.
+pub fn for_record(args: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut hidden = false;
+    let told = |arg: String| {
+        if std::mem::replace(&mut hidden, arg == POWER_COMMAND) {
+            "...".to_owned()
+        } else if arg.strip_prefix(POWER_COMMAND).is_some_and(|rest| rest.starts_with('=')) {
+            format!("{POWER_COMMAND}=...")
+        } else {
+            arg
+        }
+    };
+    args.into_iter().map(told).collect()
+}
+
+/// Whether a stored command line has a meter.
+pub fn has_meter(command: &[String]) -> bool {
+    command.iter().any(|arg| arg.split('=').next() == Some(POWER_COMMAND))
+}
+
 /// What every verb is handed beside its own arguments.
 #[derive(Debug, Clone)]
 pub struct Context {
@@ -19,7 +42,7 @@ pub struct Context {
     pub paths: Paths,
     /// How standard output is styled.
     pub style: Style,
-    /// The command line as it was typed, for the record.
+    /// The command line as it was typed, for the record ([`for_record`]).
     pub command: Vec<String>,
     /// All verbs and options as clap knows them: for completions and man pages.
     pub command_line: fn() -> clap::Command,
@@ -38,5 +61,23 @@ impl Context {
                     .help("choose a state directory that this user may write: --state DIR"),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_of_a_meter_is_not_stored() {
+        let stored = |typed: &[&str]| for_record(typed.iter().map(|arg| (*arg).to_owned()));
+        let (secret, joined) = ("ipmitool -P secret", "--power-command=ipmitool -P secret");
+        let apart = stored(&["vmio", "tax", "--power-command", secret, "--yes"]);
+        assert_eq!(apart, ["vmio", "tax", "--power-command", "...", "--yes"]);
+        let one = stored(&["vmio", "tax", joined, "--yes"]);
+        assert_eq!(one, ["vmio", "tax", "--power-command=...", "--yes"]);
+        let none = stored(&["vmio", "tax", "--yes"]);
+        assert_eq!(none, ["vmio", "tax", "--yes"]);
+        assert!(has_meter(&apart) && has_meter(&one) && !has_meter(&none));
     }
 }

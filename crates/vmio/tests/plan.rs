@@ -41,6 +41,7 @@ fn planned(baseline: &str) -> Planned {
         rates_from: "FIXTURE".into(),
         accelerator: None,
         kernel: None,
+        power_command: None,
         others: Default::default(),
         gentle: false,
         latency_unseen: None,
@@ -79,6 +80,11 @@ fn a_plan_without_disks_names_none() {
     assert_eq!(like, serde_json::json!({"like": {"alone": true, "settings": {"mtu": "1500"}}}));
     let like = report::plan::text(&planned(BASELINES[1]));
     assert!(like.contains("  baseline   the same with mtu=1500, nobody beside\n"), "{like}");
+    // What a shell is to run is shown before it does.
+    assert!(!names.contains(&"power"), "{shown}");
+    let metered = report::plan::text(&Planned { power_command: Some("cat /dev/meter".into()), ..planned("") });
+    let metered = metered.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(metered.contains("a shell runs, with the rights of vmio: cat /dev/meter"), "{metered}");
     // One that works natively beside a guest is held as others are.
     let mut plan = planned(BASELINES[2]);
     plan.study.matrix.clear();

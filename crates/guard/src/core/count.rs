@@ -15,13 +15,16 @@ impl<P: Plane> Core<P> {
     /// # Errors
     /// When the plane fails.
     pub fn count(&mut self) -> Result<Option<Vec<PoolStatus>>, CoreError> {
-        let seen = self.look()?;
+        let plane = &mut self.plane;
         // What a card lets pass stirs nothing here.
-        if !self.stirred && self.desired.pools.iter().all(|pool| pool.cards.is_empty()) {
+        let still = |pool: &DesiredPool| {
+            pool.cards.is_empty() && plane.observe(Scope::Counts(&pool.key)).is_ok_and(|seen| seen.still)
+        };
+        if !self.stirred && self.desired.pools.iter().all(still) {
             self.defaults.clear();
             return Ok(None);
         }
-        let all = self.statuses(seen);
+        let all = self.status()?;
         self.stirred = false;
         self.freshen(&all)?;
         Ok(Some(all))
@@ -71,14 +74,14 @@ impl<P: Plane> Core<P> {
     fn statuses(&self, seen: Vec<Observation>) -> Vec<PoolStatus> {
         let of = |(pool, seen): (&DesiredPool, Observation)| {
             let in_force = self.running.get(&pool.key)?.control.in_force();
-            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(&seen.counts).enumerate();
-            let seated = seats.map(|(at, (((seat, member), cap), count))| MemberStatus {
+            let seats = pool.seats.iter().zip(pool.pool.members()).zip(&in_force.caps).zip(&seen.counts);
+            let seated = seats.map(|(((seat, member), cap), count)| MemberStatus {
                 name: seat.name.clone(),
                 class: seat.class.clone(),
                 min_effective_bps: member.min,
                 limit_bps: Some(*cap).filter(|cap| *cap != BitRate::MAX),
                 count: *count,
-                held: HeldStatus::of(seat, seen.queues.get(at)),
+                held: HeldStatus::of(seat, &seen),
             });
             let mut members: Vec<MemberStatus> = seated.collect();
             members.extend(pool.cards.iter().map(|card| MemberStatus::of_card(card, &seen)));

@@ -4,7 +4,7 @@ use vmio_model::holding::{Queue, Waits};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{Carded, PoolKey, Seated};
-use crate::planes::{Behind, Count, MemberQueue, Observation};
+use crate::planes::{Behind, Count, Observation};
 
 /// What is known of a pool that is in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,8 +74,9 @@ impl MemberStatus {
 
 impl HeldStatus {
     /// As it was found, and as far as the plane has it in force.
-    pub(super) fn of(seat: &Seated, queue: Option<&MemberQueue>) -> Option<HeldStatus> {
-        let holding = seat.holding.as_ref()?;
+    pub(super) fn of(seat: &Seated, seen: &Observation) -> Option<HeldStatus> {
+        let (holding, interface) = (seat.holding.as_ref()?, seat.interface.as_ref()?);
+        let queue = seen.queues.get(&interface.index);
         let as_found = HeldStatus {
             waits: holding.waits,
             send_buffer_bytes: holding.send_buffer_bytes,

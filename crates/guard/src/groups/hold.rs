@@ -131,3 +131,18 @@ fn again<H: Host>(host: &H, dir: &Path, group: Identity) -> io::Result<Option<H:
     let children = parent.children()?;
     Ok(children.iter().filter_map(|name| parent.child(name).ok()).find(|child| child.identity() == group))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::form_stays;
+
+    #[test]
+    fn the_form_of_entries_stays() {
+        let limit =
+            r#"{"guest":"a","dir":"/g","group":{"dev":1,"ino":2},"v2":true,"key":KEY,"before":"1","value":"2"}"#;
+        for key in [r#""cpu_weight""#, r#""cpu_max""#, r#""memory_max""#] {
+            form_stays::<Limit>("groups", &limit.replace("KEY", key));
+        }
+    }
+}

@@ -360,6 +360,8 @@ impl<H: Host> Groups<H> {
             Back::Nothing => {}
         }
         if let Err(e) = self.entries.strike(slot) {
+            // It speaks of nothing any more: nothing is to be put back by it again.
+            self.entries.forget(slot);
             changes.notes.push(format!("{what} is put back, but stays in the ledger: {e}"));
         }
     }

@@ -39,6 +39,9 @@ pub enum ManagerError {
     /// All limits are off but these of guests' control groups.
     #[error("the other limits are off, but of guests' control groups: {}", .0.join("; "))]
     Left(Vec<String>),
+    /// What the plane left, and limits of guests' control groups.
+    #[error("{0}\n  also of guests' control groups: {left}", left = .1.join("; "))]
+    BothLeft(Box<StartError>, Vec<String>),
     /// What was asked makes no sense now.
     #[error(transparent)]
     Refused(#[from] Senseless),

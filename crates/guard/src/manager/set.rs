@@ -88,6 +88,12 @@ mod tests {
     use vmio_model::policy::{Links, Policy};
 
     use super::*;
+    use crate::testing::form_stays;
+
+    #[test]
+    fn the_form_of_entries_stays() {
+        form_stays::<SetOver>("set", r#""[class.gold]""#);
+    }
 
     fn set(over: &str, class: &str, keys: &[(Key, &str)]) -> String {
         let keys = keys.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();

@@ -61,3 +61,15 @@ impl Entries<LastConfirmed> {
         self.replace(LastConfirmed { files: sure.files.clone(), over: sure.over.clone(), unconfirmed })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::form_stays;
+
+    #[test]
+    fn the_form_of_entries_stays() {
+        let last = r#"{"files":[["guard.toml","a"]],"over":"b","unconfirmed":[[["guard.toml","c"]]]}"#;
+        form_stays::<LastConfirmed>("unconfirmed", last);
+    }
+}

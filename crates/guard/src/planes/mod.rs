@@ -96,6 +96,8 @@ pub enum Scope<'a> {
     Earlier,
     /// The plane as a whole, for next to nothing.
     Plane,
+    /// Whether others may have changed something, some times a second: what the kernel does not tell is looked at.
+    Disturbed,
     /// What the members of a pool have counted: the loop's look, each period.
     Counts(&'a PoolKey),
     /// As [`Scope::Counts`], and all else that is known of the pool.
@@ -111,7 +113,7 @@ pub struct Observation {
     pub inherits: bool,
     /// [`Scope::Earlier`]: which numbers an earlier owner gave to interfaces, where what names them may still be there.
     pub numbers: Numbers,
-    /// [`Scope::Plane`]: nobody else can have changed what is in force since it was reconciled.
+    /// [`Scope::Disturbed`]: nobody else can have changed what is in force since it was reconciled.
     pub undisturbed: bool,
     /// [`Scope::Plane`]: what deserves a word about how it holds things, or what it could not know when it took them off.
     pub notes: Vec<String>,
@@ -122,8 +124,9 @@ pub struct Observation {
     /// [`Scope::Counts`]: what came out of the stage of the pool and waits at its uplink; `None` of one that has no stage, and
     /// where this plane makes none.
     pub behind: Option<Behind>,
-    /// [`Scope::Pool`]: where the excess of each member waits, in their order; nothing where this plane has no queues.
-    pub queues: Vec<MemberQueue>,
+    /// [`Scope::Pool`]: by the index of its interface, where a member's excess waits; nothing where this plane has no
+    /// queues.
+    pub queues: BTreeMap<u32, MemberQueue>,
     /// [`Scope::Pool`]: bytes that have arrived at the uplink of a pool of what guests receive since it is there, whoever they
     /// were for, as they count on the wire; `None` of others, and where nobody counts them.
     pub arrived_bytes: Option<u64>,

@@ -52,7 +52,7 @@ fn keeps_the_contract(name: &str, policy: &Policy) {
 #[test]
 fn a_plane_in_a_box_says_what_it_says() {
     let mut fake = fake::Fake::new(Abilities::HTB);
-    assert!(!fake.observe(Scope::Plane).unwrap().undisturbed && !fake.observe(Scope::Earlier).unwrap().inherits);
+    assert!(!fake.observe(Scope::Disturbed).unwrap().undisturbed && !fake.observe(Scope::Earlier).unwrap().inherits);
     fake.earlier = true;
     let mut boxed: Box<dyn Plane> = Box::new(fake);
     assert!(boxed.observe(Scope::Earlier).unwrap().inherits);

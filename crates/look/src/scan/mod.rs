@@ -5,7 +5,7 @@
 mod across;
 mod handed;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
@@ -65,8 +65,10 @@ pub fn scan(look: &Look<'_>) -> Scan {
 /// Things unread of one guest that are told one by one.
 const MOST_UNREAD: usize = 60;
 
-/// Leaves the first of what could not be read of a guest, and how many more there are.
+/// Leaves the first of what could not be read of a guest, each told once, and how many more there are.
 fn shorten(unread: &mut Vec<Unread>) {
+    let mut told = BTreeSet::new();
+    unread.retain(|one| told.insert((one.what.clone(), one.why.clone())));
     let more = unread.len().saturating_sub(MOST_UNREAD);
     if more > 0 {
         unread.truncate(MOST_UNREAD);

@@ -74,7 +74,7 @@ pub struct Seen {
     pub probe: String,
     /// What it saw.
     pub figures: Vec<Reading>,
-    /// In what its figures are counted that are not among [`Watched::figures`].
+    /// In what those of its figures are counted whose unit the thing watched does not say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub units: BTreeMap<String, Unit>,
 }

@@ -323,6 +323,11 @@ impl Process for LocalProcess {
         self.handle.kill();
         Ok(())
     }
+
+    fn terminate(&mut self) -> Result<()> {
+        self.handle.terminate();
+        Ok(())
+    }
 }
 
 impl Drop for LocalProcess {

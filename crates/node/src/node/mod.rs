@@ -230,6 +230,10 @@ pub trait Process: Send {
     fn take_said(&mut self) -> Result<[Vec<u8>; 2]>;
     /// Kills the process group with SIGKILL. Ending an ended process is no error.
     fn kill(&mut self) -> Result<()>;
+    /// Asks the process group to end (SIGTERM). A node that can only kill does that.
+    fn terminate(&mut self) -> Result<()> {
+        self.kill()
+    }
 }
 
 /// How a command ended and what it said.

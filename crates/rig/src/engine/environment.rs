@@ -11,11 +11,11 @@ use vmio_model::versions::unlike;
 use vmio_node::linux::system;
 use vmio_node::{Local, Node};
 
-use super::plan::Planned;
+use super::plan::{Planned, hypervisors};
 use crate::image::{self, Image};
+use crate::nets;
 use crate::nodes::{Is, Machine, Measured, Nodes, Peer};
 use crate::workloads::{self, Role, Workload};
-use crate::{guests, nets};
 
 /// Seconds since the epoch.
 pub fn now() -> f64 {
@@ -118,7 +118,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         memory_bytes: memory_bytes(local),
         accel: None,
         accel_reason: String::new(),
-        qemu: guests::ALL.iter().find_map(|kind| kind.version(local, arch)),
+        qemu: hypervisors(&planned.study).iter().find_map(|kind| kind.version(local, arch)),
         fio: None,
         programs: BTreeMap::new(),
         peer_programs: planned.nodes.peer().map(|(_, own)| own.programs.clone()).unwrap_or_default(),

@@ -26,8 +26,6 @@ pub struct Job<'a> {
     pub gentle_share: f64,
     /// Use the user's own device whatever it holds.
     pub force: bool,
-    /// The command of a meter that tells this machine's power.
-    pub power_command: Option<&'a str>,
     /// Sockets of the guests.
     pub run_dir: &'a Path,
     /// Images, and whether KVM works.
@@ -77,7 +75,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
             cost: &planned.cost,
             traits: &planned.traits,
             force: job.force,
-            power_command: job.power_command,
+            power_command: planned.power_command.as_deref(),
             pace: planned.gentle.then_some(job.gentle_share),
             watcher,
             run_dir: job.run_dir.to_owned(),

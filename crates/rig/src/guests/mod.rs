@@ -7,6 +7,7 @@
 //! its monitor, its threads' names) lies with it, as QEMU's in `qemu/`.
 
 use std::collections::BTreeMap;
+use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,6 @@ use error::file_error;
 
 pub use container::Processes;
 pub use error::{Error, Result};
-pub use qemu::Drive;
 pub use ssh::NO_MACHINE;
 pub use unfit::Unfit;
 
@@ -231,13 +231,22 @@ pub trait Disks {
         Ok(BTreeMap::new())
     }
     /// One of them, as the hypervisor counts what is read of it; `None` where it does not.
-    fn drive(&self, _id: &str) -> Option<Drive> {
+    fn drive(&self, _id: &str) -> Option<Arc<dyn Drive>> {
         None
     }
     /// Exchanges images below them; `None` where the hypervisor cannot.
     fn images(&self) -> Option<&dyn Images> {
         None
     }
+}
+
+/// A disk of a guest, as its hypervisor counts it from outside of the guest. Shown by its name, unique in the run.
+pub trait Drive: Debug + Display + Send + Sync {
+    /// Bytes that the guest has read of it so far; `None` where that is not counted, as of what another process serves.
+    ///
+    /// # Errors
+    /// When the hypervisor does not say.
+    fn read_bytes(&self) -> Result<Option<u64>>;
 }
 
 /// Disk images that can be exchanged while the guest runs.
@@ -314,9 +323,11 @@ fn listed(paths: &[PathBuf]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use vmio_model::cell::Kind;
+    use vmio_model::cell::{Aio, Cache, Cell, Kind, Side, Subject};
 
     use super::*;
+    use crate::disks::drivers;
+    use crate::nics;
 
     /// Each part of a shape is had or refused in words.
     #[test]
@@ -342,6 +353,31 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Each device is had by guests of some kind, of each processor that it names.
+    #[test]
+    fn no_device_is_had_by_none() {
+        let host = vmio_node::Fake::new("bare");
+        let had = |arch: Arch, subject: &Subject| {
+            ALL.iter().filter(|kind| !Kind::of(kind.name()).shares_kernel).any(|kind| {
+                let side = Side { shape: Shape { arch, ..Shape::default() }, ..Side::of(kind.name()) };
+                kind.unfit(&host, &Cell::of(side, subject.clone(), "x").lead).is_none()
+            })
+        };
+        for arch in Arch::ALL {
+            for driver in drivers::of(arch) {
+                let attachment = Some(Attachment::new(driver.name, Cache::None, Aio::Native));
+                let subject = Subject::Disk { target: "sparse".into(), attachment, state: None };
+                assert!(had(arch, &subject), "{arch}: {}", driver.name);
+            }
+            for model in nics::of(arch) {
+                let nic = Some(Nic::new(model.name));
+                let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic };
+                assert!(had(arch, &subject), "{arch}: {}", model.name);
+            }
+            assert!(drivers::of(arch).next().is_some() && nics::of(arch).next().is_some(), "{arch}");
         }
     }
 

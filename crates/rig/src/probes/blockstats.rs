@@ -1,5 +1,5 @@
-//! What a guest reads of its disk, as its hypervisor counts it (QMP `query-blockstats`): from outside of the guest, and
-//! also where the host's page cache serves the hypervisor and no disk of the host is reached.
+//! What a guest reads of its disk, as its hypervisor counts it ([`Drive`]): from outside of the guest, and also where
+//! the host's page cache serves the hypervisor and no disk of the host is reached.
 
 use std::sync::Arc;
 
@@ -13,13 +13,23 @@ use crate::guests::Drive;
 /// Entry of the list of probes.
 pub struct Blockstats;
 
+/// Where a disk is counted. Two are the same where they have the same name.
+#[derive(Debug, Clone)]
+pub struct Counter(pub Arc<dyn Drive>);
+
+impl PartialEq for Counter {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
 impl Probe for Blockstats {
     fn name(&self) -> &'static str {
         "blockstats"
     }
     fn about(&self) -> &'static str {
-        "what a guest read of its disk, as QEMU counts it (query-blockstats), where its own page cache is to serve it; \
-         blind to what another process serves in QEMU's place"
+        "what a guest read of its disk, as its hypervisor counts it, where its own page cache is to serve it; blind to \
+         what another process serves in the hypervisor's place"
     }
     fn sees(&self, thing: &Thing) -> bool {
         matches!(thing, Thing::Drive { .. })
@@ -31,13 +41,15 @@ impl Probe for Blockstats {
 
 impl ByItself for Blockstats {
     fn start(&self, thing: &Thing, _: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
-        let Thing::Drive { drive, .. } = thing else { return Err(Unseen::OtherThing("it is no disk of a guest")) };
-        Ok(Box::new(Counted { before: read(drive)?, drive: drive.clone() }))
+        let Thing::Drive { drive: Counter(drive), .. } = thing else {
+            return Err(Unseen::OtherThing("it is no disk of a guest"));
+        };
+        Ok(Box::new(Counted { before: read(&**drive)?, drive: Arc::clone(drive) }))
     }
 }
 
 struct Counted {
-    drive: Drive,
+    drive: Arc<dyn Drive>,
     /// Bytes.
     before: u64,
 }
@@ -45,11 +57,54 @@ struct Counted {
 impl Looking for Counted {
     fn stop(self: Box<Self>, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let backwards = || Unseen::Backwards(self.drive.to_string());
-        let bytes = read(&self.drive)?.checked_sub(self.before).ok_or_else(backwards)?;
+        let bytes = read(&*self.drive)?.checked_sub(self.before).ok_or_else(backwards)?;
         Ok(vec![Reading::scalar(READ, bytes as f64)])
     }
 }
 
-fn read(drive: &Drive) -> Result<u64, Unseen> {
+fn read(drive: &dyn Drive) -> Result<u64, Unseen> {
     drive.read_bytes()?.ok_or_else(|| Unseen::NotCounted(drive.to_string()))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fmt;
+    use std::sync::Mutex;
+
+    use vmio_node::Fake;
+
+    use super::*;
+    use crate::guests;
+
+    /// A disk under a hypervisor that is in no list. It tells these counts, the last first.
+    #[derive(Debug)]
+    struct Bochs(Mutex<Vec<u64>>);
+
+    impl fmt::Display for Bochs {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("disk0 of bochs")
+        }
+    }
+
+    impl Drive for Bochs {
+        fn read_bytes(&self) -> guests::Result<Option<u64>> {
+            Ok(self.0.lock().unwrap().pop())
+        }
+    }
+
+    /// Such a disk as a thing to watch.
+    pub fn drive(counts: &[u64]) -> Thing {
+        let drive = Counter(Arc::new(Bochs(Mutex::new(counts.to_vec()))));
+        Thing::Drive { target: "sparse".into(), drive }
+    }
+
+    #[test]
+    fn what_any_hypervisor_counts_is_told() {
+        let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
+        let seen = |counts: &[u64]| Blockstats.start(&drive(counts), &node)?.stop(&mut Vec::new());
+        assert_eq!(seen(&[5096, 1000]).unwrap(), [Reading::scalar(READ, 4096.0)]);
+        let said = [&[1, 2][..], &[]].map(|counts| seen(counts).unwrap_err().to_string());
+        assert!(said[0].contains("disk0 of bochs went backwards") && said[1].contains("does not count"), "{said:?}");
+    }
 }

@@ -13,11 +13,15 @@ use super::{ByCommand, Looking, Runs, Thing, Unseen};
 /// How long one may take that is waited for.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 /// Most bytes that it may say at once.
-pub(super) const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 1 << 20;
 /// Most lines that are heard of one: seven hours at ten a second.
 const MOST_LINES: usize = 1 << 18;
+/// Most bytes of them all.
+const MOST_BYTES_HEARD: usize = 16 << 20;
+/// How long one may take to put things in order that is asked to end.
+const END_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is heard.
-pub(super) const GLANCE: Duration = Duration::from_millis(100);
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// What it said, each with its seconds from the start.
 type Said = Vec<(f64, String)>;
@@ -49,7 +53,8 @@ pub(super) fn start(
             let shown = exec.shown();
             let (stop, stopped) = mpsc::channel();
             let began = Instant::now();
-            let listener = Listener { node, exec, again, began, said: Vec::new(), part: Vec::new(), complaint: None };
+            let (said, part) = (Vec::new(), Vec::new());
+            let listener = Listener { node, exec, again, began, said, bytes: 0, part, complaint: None };
             let thread = thread::Builder::new().name("probe".into()).spawn(move || listener.listen(process, &stopped));
             let failed = |e: std::io::Error| Unseen::Command { command: shown.clone(), said: e.to_string() };
             Box::new(Meanwhile { by, thing, thread: thread.map_err(failed)?, shown, stop, began })
@@ -86,7 +91,7 @@ impl Looking for AtEnds {
     }
 }
 
-/// One that runs meanwhile. It is killed when this goes: its listener hears that nobody can tell it to stop any more.
+/// One that runs meanwhile. It is ended when this goes: its listener hears that nobody can tell it to stop any more.
 struct Meanwhile {
     by: &'static dyn ByCommand,
     thing: Thing,
@@ -115,6 +120,8 @@ struct Listener {
     again: Duration,
     began: Instant,
     said: Said,
+    /// Of all that it said.
+    bytes: usize,
     /// A line whose end has not come yet.
     part: Vec<u8>,
     complaint: Option<String>,
@@ -137,10 +144,18 @@ impl Listener {
                     Err(e) => self.complaint = Some(e.to_string()),
                 }
             }
-            if over || self.said.len() >= MOST_LINES {
+            if over || self.is_full() {
+                if let Some(mut process) = running {
+                    // It may have locked something; who is deaf is killed.
+                    let _ = process.terminate().and_then(|()| process.wait(Some(END_LIMIT)));
+                }
                 return (self.said, self.complaint);
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.said.len() >= MOST_LINES || self.bytes >= MOST_BYTES_HEARD
     }
 
     /// Takes what it has said; whether it has ended.
@@ -163,8 +178,13 @@ impl Listener {
         if let Some(end) = self.part.iter().rposition(|byte| *byte == b'\n') {
             let whole: Vec<u8> = self.part.drain(..=end).collect();
             let text = String::from_utf8_lossy(&whole);
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-            self.said.extend(lines.map(|line| (seconds, line.to_owned())));
+            for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                if self.is_full() {
+                    break;
+                }
+                self.bytes += line.len();
+                self.said.push((seconds, line.to_owned()));
+            }
         } else if self.part.len() > MOST_BYTES {
             self.part.clear();
         }
@@ -236,9 +256,31 @@ mod tests {
         assert!(fails.ends_with("failed: no meter"), "{fails}");
     }
 
+    fn gone(pid: &str) -> bool {
+        !std::path::Path::new("/proc").join(pid).exists()
+    }
+
     #[test]
-    fn who_is_not_heard_any_more_is_killed() {
-        let gone = |pid: &str| !std::path::Path::new("/proc").join(pid).exists();
+    fn one_that_says_too_much_is_ended() {
+        let (looking, told, _dir) = started("echo $$ >> $0; exec yes $(printf %01000d 0)");
+        until(|| !told().is_empty());
+        until(|| gone(&told()[0]));
+        let said = looking.stop(&mut Vec::new()).unwrap();
+        let bytes: usize = said.iter().map(|reading| reading.figure.len()).sum();
+        assert!((MOST_BYTES_HEARD..MOST_BYTES_HEARD + MOST_BYTES).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    fn one_that_is_ended_may_put_things_in_order_first() {
+        let script = "trap 'echo unlocked >> $0; exit' TERM; echo $$ >> $0; while :; do sleep 0.05; done";
+        let (looking, told, _dir) = started(script);
+        until(|| !told().is_empty());
+        drop(looking);
+        until(|| told().iter().any(|line| line == "unlocked"));
+    }
+
+    #[test]
+    fn who_is_not_heard_any_more_is_ended() {
         for stopped in [true, false] {
             let (looking, told, _dir) = started("echo $$ >> $0; exec sleep 60");
             until(|| !told().is_empty());

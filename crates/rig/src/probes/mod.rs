@@ -20,7 +20,7 @@ use vmio_model::result::Watched;
 use vmio_node::linux::powercap::Zone;
 use vmio_node::{Exec, FileSample, Node};
 
-use crate::guests::{Drive, Hypervisor, Processes};
+use crate::guests::{Hypervisor, Processes};
 
 pub mod blockstats;
 mod command;
@@ -38,6 +38,7 @@ pub mod powercap;
 mod unseen;
 mod watch;
 
+pub use blockstats::Counter;
 pub use command::Heard;
 pub use unseen::Unseen;
 pub use watch::{Observed, Watch, each_once};
@@ -172,7 +173,7 @@ pub enum Thing {
         /// The target that it is of.
         target: String,
         /// Where it is counted.
-        drive: Drive,
+        drive: Counter,
     },
     /// The processors of the machine.
     Processors,
@@ -242,13 +243,12 @@ mod tests {
     fn things() -> Vec<Thing> {
         let nfs = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
         let hypervisor = Hypervisor { pid: 7, roles: [(7, "main".to_owned())].into(), ..Hypervisor::default() };
-        let drive = Drive { guest: "qemu".into(), monitor: "/nowhere".into(), device: "disk0".into() };
         vec![
             disk(),
             Thing::Disk(nfs),
             Thing::Link { name: "eth0".into(), enter: Vec::new() },
             Thing::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
-            Thing::Drive { target: "sparse".into(), drive },
+            blockstats::tests::drive(&[]),
             Thing::Processors,
             Thing::Others { than: 7 },
             Thing::Hypervisor("qemu".into(), hypervisor),

@@ -3,14 +3,15 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
-use vmio_node::{Error, Exec, Node, Reader};
+use vmio_node::{Error, Node, Reader};
 
-use super::command::{GLANCE, LIMIT, MOST_BYTES};
-use super::{Thing, Unseen, power_command};
+use super::command::{self, LIMIT};
+use super::power_command::PowerCommand;
+use super::{Thing, Unseen};
 
 /// What is needed to tell the energy of a cell, where nobody names a meter.
 pub const METER: Requirement = Requirement {
@@ -41,38 +42,38 @@ fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
 /// What is watched of the power of this machine: what it counts itself, and what a meter of the user's tells.
 ///
 /// # Errors
-/// When that meter tells nothing.
-pub fn things(node: &Arc<dyn Node>, command: Option<&str>) -> Result<Vec<Thing>, Unseen> {
+/// When that meter tells too little of a cell of so many seconds.
+pub fn things(node: &Arc<dyn Node>, command: Option<&str>, cell_seconds: f64) -> Result<Vec<Thing>, Unseen> {
     let own = counted(node.reader()).ok().map(Thing::Energy);
-    let meter = command.map(|command| {
-        told(&**node, command)?;
-        Ok::<_, Unseen>(Thing::Meter { command: command.to_owned() })
-    });
-    Ok(own.into_iter().chain(meter.transpose()?).collect())
+    let meter = command.map(|command| Thing::Meter { command: command.to_owned() });
+    if let Some(meter) = &meter {
+        tells(node, meter, cell_seconds)?;
+    }
+    Ok(own.into_iter().chain(meter).collect())
 }
 
-/// Waits for the first that a meter tells, so that no run ends without what it was to tell.
-fn told(node: &dyn Node, command: &str) -> Result<(), Unseen> {
-    let exec = Exec { keep_bytes: MOST_BYTES, ..power_command::exec(command) };
-    let failed = |said: String| Unseen::Command { command: command.to_owned(), said };
-    let mut process = node.spawn(&exec)?;
-    let (began, mut said, mut complained) = (Instant::now(), Vec::new(), Vec::new());
-    loop {
-        let (ended, [out, err]) = match process.try_wait()? {
-            Some(output) => (true, [output.stdout, output.stderr]),
-            None => (false, process.take_said()?),
-        };
-        said.extend(out);
-        complained.extend(err);
-        if String::from_utf8_lossy(&said).lines().any(|line| power_command::parse(line).is_some()) {
-            return Ok(());
-        }
-        if ended || began.elapsed() > LIMIT || said.len() > MOST_BYTES {
-            let complaint = String::from_utf8_lossy(&complained).trim().to_owned();
-            return Err(failed(if complaint.is_empty() { "it told no watts".to_owned() } else { complaint }));
-        }
-        thread::sleep(GLANCE);
-    }
+/// Watches a meter as it is watched in a cell, so that no run ends without what it was to tell.
+fn tells(node: &Arc<dyn Node>, meter: &Thing, seconds: f64) -> Result<(), Unseen> {
+    let watched = |time: Duration| {
+        let mut notes = Vec::new();
+        let seen = command::start(&PowerCommand, meter, node).and_then(|looking| {
+            thread::sleep(time);
+            looking.stop(&mut notes)
+        });
+        seen.map(drop).map_err(|why| match why {
+            // Why a run ends is stored, and its command may have a password in it.
+            Unseen::Command { said, .. } => Unseen::Command { command: "--power-command".to_owned(), said },
+            Unseen::FewReadings | Unseen::SeldomTold { .. } => {
+                notes.insert(0, why.to_string());
+                Unseen::TooSlow { seconds, why: notes.join("; ") }
+            }
+            why => why,
+        })
+    };
+    // A long cell is waited out only where less does not do.
+    let cell = Duration::from_secs_f64(seconds);
+    let first = watched(cell.min(LIMIT));
+    if first.is_ok() || cell <= LIMIT { first } else { watched(cell) }
 }
 
 #[cfg(test)]
@@ -95,19 +96,26 @@ mod tests {
         let none = found(Fake::new("fake").file(format!("{DIR}/intel-rapl/enabled"), "1\n")).unwrap_err();
         assert!(none.starts_with("no power meter"), "{none}");
         let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
-        assert_eq!(things(&node, None).unwrap(), []);
+        assert_eq!(things(&node, None, 1.0).unwrap(), []);
     }
 
     #[test]
-    fn a_meter_that_tells_nothing_is_named_before_anything_is_measured() {
+    fn a_meter_that_tells_too_little_is_refused_before_anything_is_measured() {
         let node: Arc<dyn Node> = Arc::new(Local::new());
-        let of = |command: &str| {
+        let of = |command: &str, seconds: f64| {
             let meter = Thing::Meter { command: command.into() };
-            things(&node, Some(command)).map(|all| all.contains(&meter))
+            things(&node, Some(command), seconds).map(|all| all.contains(&meter))
         };
-        assert!(of("echo 12.5").unwrap() && of("echo watts; echo 12.5; sleep 60").unwrap());
-        let said = |command: &str| of(command).unwrap_err().to_string();
-        assert_eq!(said("echo no such meter >&2; exit 3"), "`echo no such meter >&2; exit 3` failed: no such meter");
-        assert_eq!(said("echo 12 W"), "`echo 12 W` failed: it told no watts");
+        assert!(of("while :; do echo 12.5; sleep 0.05; done", 1.5).unwrap());
+        // It is run again each second.
+        assert!(of("echo 12.5", 3.0).unwrap());
+        let said = |command: &str, seconds: f64| of(command, seconds).unwrap_err().to_string();
+        for slow in ["while :; do sleep 3; echo 12.5; done", "echo 12.5; sleep 60"] {
+            let said = said(slow, 1.0);
+            assert!(said.starts_with("it is too slow for cells of 1 s, "), "{said}");
+        }
+        assert_eq!(said("echo no such meter >&2; exit 3", 2.0), "`--power-command` failed: no such meter");
+        let words = said("echo 12 W", 2.0);
+        assert!(words.contains("some lines tell no watts"), "{words}");
     }
 }

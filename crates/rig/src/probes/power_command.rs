@@ -43,7 +43,7 @@ impl Probe for PowerCommand {
 impl ByCommand for PowerCommand {
     fn command(&self, thing: &Thing) -> Result<Exec, Unseen> {
         let Thing::Meter { command } = thing else { return Err(Unseen::OtherThing("it is no meter")) };
-        Ok(exec(command))
+        Ok(Exec::new("sh").args(["-c", command]))
     }
     fn runs(&self) -> Runs {
         Runs::Meanwhile { again: AGAIN }
@@ -52,7 +52,7 @@ impl ByCommand for PowerCommand {
         let seconds = heard.seconds;
         let told: Vec<(f64, Told)> = heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
         if told.len() < heard.said.len() {
-            notes.push(format!("power-command: {} lines tell no watts", heard.said.len() - told.len()));
+            notes.push("power-command: some lines tell no watts".to_owned());
         }
         // By the meter's clock where that goes on with ours, which knows when a line came, not when it was true.
         let own: Option<Vec<(f64, f64)>> = told.iter().map(|(_, told)| Some((told.seconds?, told.watts))).collect();
@@ -68,21 +68,16 @@ impl ByCommand for PowerCommand {
     }
 }
 
-/// The meter, as a shell starts it.
-pub(super) fn exec(command: &str) -> Exec {
-    Exec::new("sh").args(["-c", command])
-}
-
 /// A line of a meter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Told {
+struct Told {
     /// By its own clock, whenever that began.
     seconds: Option<f64>,
     watts: f64,
 }
 
 /// `WATTS` or `SECONDS WATTS`; `None` for anything else.
-pub(super) fn parse(line: &str) -> Option<Told> {
+fn parse(line: &str) -> Option<Told> {
     let numbers = line.split_ascii_whitespace().map(|word| word.parse::<f64>().ok().filter(|n| n.is_finite()));
     let told = match numbers.collect::<Option<Vec<f64>>>()?.as_slice() {
         [watts] => Told { seconds: None, watts: *watts },

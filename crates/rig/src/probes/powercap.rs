@@ -95,8 +95,11 @@ mod tests {
     fn seen(fake: Fake, meanwhile: impl Fn(&Fake)) -> Option<Observed> {
         let fake = Arc::new(fake);
         let node: Arc<dyn Node> = fake.clone();
-        let subjects: Vec<Subject> =
-            power::things(&node, None).unwrap().into_iter().map(|thing| Subject::here(node.clone(), thing)).collect();
+        let subjects: Vec<Subject> = power::things(&node, None, 1.0)
+            .unwrap()
+            .into_iter()
+            .map(|thing| Subject::here(node.clone(), thing))
+            .collect();
         if subjects.is_empty() {
             return None;
         }

@@ -2,7 +2,8 @@
 
 use vmio_look::backing::NotVisible;
 use vmio_node::linux::nfs;
-use vmio_node::qmp;
+
+use crate::guests;
 
 /// The kinds of reasons.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,11 @@ pub enum Unseen {
     NoEnergy,
     #[error("the meter told its power for {told:.1} s of {seconds:.1} s")]
     SeldomTold { told: f64, seconds: f64 },
+    #[error(
+        "it is too slow for cells of {seconds} s, each of which starts it anew ({why}): have it go on and print its \
+         watts often, or measure longer cells (without --quick, or by `repeat.seconds` of a study)"
+    )]
+    TooSlow { seconds: f64, why: String },
     #[error("the processors of this machine cannot be counted")]
     NoProcessors,
     #[error("{name} (process {pid}) ended during the cell")]
@@ -42,7 +48,7 @@ pub enum Unseen {
     #[error("the hypervisor does not count what is read of {0}")]
     NotCounted(String),
     #[error(transparent)]
-    Monitor(#[from] qmp::Error),
+    Guest(#[from] guests::Error),
     #[error(transparent)]
     Node(#[from] vmio_node::Error),
 }

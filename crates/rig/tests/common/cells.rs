@@ -126,7 +126,6 @@ pub fn measure_by(
         next,
         gentle_share: 0.25,
         force: false,
-        power_command: None,
         run_dir: &sockets.path().join("r"),
         state_dir: state,
         store: &memory,

@@ -16,16 +16,11 @@ pub(super) fn document(report: &Report<'_>) -> Document {
         doc.put(paragraph(Kind::Warning, (0, 2), statement));
         doc.gap();
     }
+    // A page is read from its top: what the figures say stands above them there, and below them elsewhere.
+    concluded(&mut doc, report, In::HTML);
     scores::put(&mut doc, report);
     measured::put(&mut doc, report);
-    findings(&mut doc, report);
-    let mended = like::mended(run);
-    if !mended.is_empty() {
-        doc.put(heading(2, "The guest's setup with each change, against it unchanged"));
-        doc.put(list((2, 6), mended.iter().map(like::Mended::line)));
-        doc.gap();
-    }
-    paper::put(&mut doc, report);
+    concluded(&mut doc, report, In::SOURCE);
     cost::put(&mut doc, report);
     by_cell::put(&mut doc, report);
     if !summary.skipped.is_empty() {
@@ -82,6 +77,20 @@ fn headline(report: &Report<'_>, name: Option<String>, of: &Headline) -> Head {
         gauge: Some((ratio.value, ratio.told_interval(), report.versus.whole())),
         lines: of.lines.clone(),
     }
+}
+
+/// What follows from the figures, in these forms.
+fn concluded(doc: &mut Document, report: &Report<'_>, forms: In) {
+    let mut part = Document::new("");
+    findings(&mut part, report);
+    let mended = like::mended(report.run);
+    if !mended.is_empty() {
+        part.put(heading(2, "The guest's setup with each change, against it unchanged"));
+        part.put(list((2, 6), mended.iter().map(like::Mended::line)));
+        part.gap();
+    }
+    paper::put(&mut part, report);
+    doc.add(part, forms);
 }
 
 fn findings(doc: &mut Document, report: &Report<'_>) {

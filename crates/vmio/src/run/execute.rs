@@ -74,7 +74,6 @@ pub fn execute(
         next,
         gentle_share: wishes.gentle_share,
         force: wishes.force,
-        power_command: wishes.power_command.as_deref(),
         run_dir: &context.paths.runtime,
         state_dir: &context.paths.state,
         store: &store,

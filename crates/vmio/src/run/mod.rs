@@ -28,7 +28,7 @@ use vmio_rig::engine::{environment, plan};
 use vmio_rig::gentle::cap::DEFAULT_SHARE;
 use vmio_rig::image::OwnKernel;
 
-use crate::context::{Context, Outcome};
+use crate::context::{Context, Outcome, has_meter};
 use crate::report::{self, Forms, Report};
 use crate::store::{RunId, Store, proofs_of};
 use crate::{studies, term};
@@ -147,6 +147,7 @@ impl Wishes {
                 .guest_kernel
                 .clone()
                 .map(|file| OwnKernel { file: whole(file), modules: self.guest_modules.clone().map(whole) }),
+            power_command: self.power_command.clone(),
             told: self.told.clone(),
             form: self.form.clone(),
             state_dir: context.paths.state.clone(),
@@ -300,6 +301,10 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
     };
     if let Some(run) = &resumed {
         study = studies::parse(&format!("run {}", run.id), &run.study.to_toml())?;
+    }
+    if let Some(run) = resumed.as_ref().filter(|run| has_meter(&run.command) && wishes.power_command.is_none()) {
+        let why = format!("run {} began with --power-command, whose command is not stored", run.id);
+        return Err(Failure::new(Exit::Usage, why).help("give it again, or start a new run without --resume").into());
     }
     if resumed.is_some() && wishes.steady_state && !study.repeat.steady_state {
         return Err(Failure::new(

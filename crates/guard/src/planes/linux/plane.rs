@@ -336,8 +336,9 @@ impl Plane for Linux {
             Scope::Plane => {
                 let past = self.past.held_by.iter().chain(&self.past.notes).cloned();
                 let notes = past.chain(self.no_flows()).collect();
-                Ok(Observation { undisturbed: !self.is_disturbed(), notes, ..Observation::default() })
+                Ok(Observation { notes, ..Observation::default() })
             }
+            Scope::Disturbed => Ok(Observation { undisturbed: !self.is_disturbed(), ..Observation::default() }),
             Scope::Counts(pool) => self.counted(pool),
             Scope::Pool(pool) => Ok(Observation {
                 queues: self.queues(pool),

@@ -84,7 +84,11 @@ impl<'a> Bed<'a> {
     pub fn prepare(mut parts: Parts<'a>, run: &mut Run) -> anyhow::Result<Bed<'a>> {
         let Parts { study, store, progress, .. } = parts;
         let (local, journal) = (parts.local.clone(), parts.journal.clone());
-        let meters = power::things(&local, parts.power_command).context("--power-command is no meter")?;
+        if parts.power_command.is_some() {
+            progress("listening to the meter of --power-command");
+        }
+        let meters = power::things(&local, parts.power_command, study.repeat.seconds)
+            .context("cannot use the meter of --power-command")?;
         let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = sides(&cells);
         // Guests of a study have one kind of processor (`Study::arches`).

@@ -58,6 +58,8 @@ pub struct Wishes {
     pub make_place: bool,
     /// The kernel that guests boot, where the user names one.
     pub kernel: Option<OwnKernel>,
+    /// The command of a meter that tells this machine's power.
+    pub power_command: Option<String>,
     /// The other machines that take part, which were reached for it.
     pub nodes: Nodes,
     /// What the plan says of the study itself.
@@ -95,6 +97,8 @@ pub struct Planned {
     pub accelerator: Option<guests::Accelerator>,
     /// The user's kernel for the guests, with its release.
     pub kernel: Option<(OwnKernel, String)>,
+    /// The command of a meter that tells this machine's power.
+    pub power_command: Option<String>,
     /// Who else runs here.
     pub others: Others,
     /// Whether to spare them.
@@ -182,7 +186,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
     let arch = study.arches().into_iter().next().unwrap_or_default();
-    let accelerator = guests::ALL.iter().find_map(|kind| kind.accelerator(reader, arch, &wishes.state_dir));
+    let accelerator = hypervisors(&study).iter().find_map(|kind| kind.accelerator(reader, arch, &wishes.state_dir));
     let left_out = unmet(&study, local, gentle, wishes, ground);
     let needed_bytes = needed_bytes(&rates, wishes);
     let space = match (&mut placed, wishes.nodes.measured()) {
@@ -209,6 +213,7 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         rates_from,
         accelerator,
         kernel,
+        power_command: wishes.power_command.clone(),
         others,
         gentle,
         latency_unseen: None,
@@ -218,6 +223,14 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
     }
     Ok(planned)
+}
+
+/// The kinds of a study's guests, whose hypervisors are asked; all kinds where it boots nothing: what a run is recorded
+/// with does not hang on whether a guest takes part.
+pub fn hypervisors(study: &Study) -> Vec<&'static dyn guests::GuestKind> {
+    let (all, cells) = (study.boots_nothing(), study.cells());
+    let is_in = |name: &str| cells.iter().flat_map(Cell::actors).any(|actor| actor.side.kind == name);
+    guests::ALL.iter().copied().filter(|kind| all || is_in(kind.name())).collect()
 }
 
 /// The user's kernel: refused before anything is made where no guest can be booted with it, or none is.

@@ -71,3 +71,21 @@ fn whether_others_can_be_seen_to_slow_down_is_known_before_the_run() {
     no_disk.remove("/sys/dev/block/0:1/dev");
     assert!(plan(&no_disk, true).latency_unseen.unwrap().why.contains("0:1 is not a block device"));
 }
+
+#[test]
+fn hypervisors_of_other_kinds_than_the_studys_are_not_asked() {
+    let known: Vec<String> = guests::ALL.iter().map(|kind| kind.name().to_owned()).collect();
+    let asked = |sides: &str| {
+        let text = format!(
+            "name = 'x'\ntitle = 'x'\nguest = {{ vcpus = 1, memory_mib = 256 }}\n\
+             repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, \
+             max_minutes = 1.0 }}\n[[matrix]]\nsides = {sides}\nmachine = true\nworkloads = ['a']\n"
+        );
+        let workload = WorkloadName { name: "a".into(), works_on: Sort::Machine };
+        let names = Names { guests: known.clone(), workloads: vec![workload], ..Names::default() };
+        let study = Study::parse("x.toml", &text, &names).unwrap();
+        hypervisors(&study).into_iter().map(|kind| kind.name()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked("['native', 'qemu']"), ["native", "qemu"]);
+    assert_eq!(asked("['native']"), known);
+}

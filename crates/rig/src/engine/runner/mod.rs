@@ -1,6 +1,6 @@
 //! Runs cells on what was prepared: boots the guests, measures, stops.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context as _;
 use vmio_model::cell::{Actor, Cell, Kind, State};
@@ -36,12 +36,16 @@ pub struct Runner<'a> {
     guests: Guests,
     /// `--gentle`: the cap of each workload that was probed.
     caps: BTreeMap<String, Gentle>,
+    /// What probes could not read beside the last actors, in words.
+    unread: Vec<String>,
+    /// What of that was told.
+    told: BTreeSet<String>,
 }
 
 impl<'a> Runner<'a> {
     /// With no guest yet.
     pub fn on(bed: Bed<'a>) -> Self {
-        Self { bed, guests: Guests::new(), caps: BTreeMap::new() }
+        Self { bed, guests: Guests::new(), caps: BTreeMap::new(), unread: Vec::new(), told: BTreeSet::new() }
     }
 
     /// Ends the guests, and takes down what they were on.
@@ -104,6 +108,16 @@ impl<'a> Runner<'a> {
         Ok(None)
     }
 
+    /// Tells once what could not be read: its figures are of fewer samples.
+    fn tell_unread(&mut self) {
+        for note in std::mem::take(&mut self.unread) {
+            if !self.told.contains(&note) {
+                (self.bed.progress)(&note);
+                self.told.insert(note);
+            }
+        }
+    }
+
     /// Looks whether the peer of a cell that failed is still there. Without it every cell over a path to it fails,
     /// which says nothing of any.
     fn look_for_peer(&mut self, cell: &Cell) {
@@ -127,8 +141,9 @@ impl Rig for Runner<'_> {
             let terms = Terms { seconds: self.bed.study.repeat.seconds, most_bytes: None, caps: &caps };
             self.observe(cell, (round, boot), terms)
         });
-        if measured.is_err() {
-            self.look_for_peer(cell);
+        match measured {
+            Ok(_) => self.tell_unread(),
+            Err(_) => self.look_for_peer(cell),
         }
         self.bed.find_stop_cause(measured)
     }

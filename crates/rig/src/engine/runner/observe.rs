@@ -89,7 +89,8 @@ impl Runner<'_> {
         let with_command =
             |(act, result): (&Act, WorkloadResult)| WorkloadResult { command: act.command(result.command), ..result };
         let done: Vec<WorkloadResult> = acts.iter().zip(results).map(with_command).collect();
-        let seen = seen?;
+        let mut seen = seen?;
+        self.unread = std::mem::take(&mut seen.notes);
         taken_back?;
         settled?;
         for (at, found) in &effective {

@@ -320,7 +320,34 @@ fn what_tells_power_is_watched_with_each_actor_of_this_host() {
 }
 
 #[test]
+fn what_could_not_be_read_is_told_once() {
+    let house = House::new();
+    let told = Mutex::new(Vec::new());
+    let progress = |what: &str| told.lock().unwrap().push(what.to_owned());
+    let mut runner = Runner::on(Bed { progress: &progress, ..house.bed() });
+    // The made-up machine has no shell.
+    runner.bed.meters.push(Thing::Meter { command: "meter".into() });
+    for _ in 0..2 {
+        let act = house.act(&mut runner, "a", 0, 1, How::Well);
+        run(&mut runner, vec![act], &[]).unwrap();
+        runner.tell_unread();
+    }
+    let told = told.lock().unwrap();
+    assert_eq!(told.iter().filter(|note| note.starts_with("power-command: ")).count(), 1, "{told:?}");
+}
+
+#[test]
 fn actors_work_at_the_same_time_each_from_its_start_on() {
+    // A machine that stands still for half a second may exchange two of them, though not each time.
+    let mut tries = 1;
+    while let Err(told) = worked_in_order() {
+        assert!(tries < 5, "{told:?}");
+        tries += 1;
+    }
+}
+
+/// Three at the same time; an error is what they told in another order than that of their times.
+fn worked_in_order() -> Result<(), Vec<String>> {
     let house = House::new();
     let mut runner = house.runner();
     let acts = vec![
@@ -333,10 +360,11 @@ fn actors_work_at_the_same_time_each_from_its_start_on() {
     assert!(began.elapsed() >= Duration::from_millis(1600), "all are waited for");
     assert_eq!(sample.cell.key(), "machine/native/a & machine/native/b@0.4s & machine/native/c");
     assert_eq!((sample.beside.len(), sample.results().count()), (2, 3));
+    assert_eq!(sample.seen.len(), 1, "the processors are watched once");
     let told = house.told();
     let at = |what: &str| told.iter().position(|t| t == what).unwrap();
-    assert!(at("c ends") < at("b begins") && at("b begins") < at("a ends") && at("a ends") < at("b ends"), "{told:?}");
-    assert_eq!(sample.seen.len(), 1, "the processors are watched once");
+    let in_order = at("c ends") < at("b begins") && at("b begins") < at("a ends") && at("a ends") < at("b ends");
+    if in_order { Ok(()) } else { Err(told) }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::engine::measure::Impossible;
 use crate::nets::HOST;
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
-use crate::probes::{Subject, Thing};
+use crate::probes::{Counter, Subject, Thing};
 use crate::workloads::{At, End, Found, Gentle, Span, Stage};
 
 /// The end of a disk that another host serves, beside that of who works on it.
@@ -98,7 +98,7 @@ impl Stager<'_, '_> {
                 let drive = running.guest.disks().and_then(|disks| disks.drive(id));
                 subjects.extend(drive.filter(|_| is_own).map(|drive| Subject {
                     name: actor.side.to_string(),
-                    ..here(Thing::Drive { target: target.to_owned(), drive })
+                    ..here(Thing::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
             }

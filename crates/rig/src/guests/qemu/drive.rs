@@ -6,25 +6,22 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use vmio_node::qmp::{self, Qmp};
 
+use super::super::{Drive, Result};
 use super::args::PERIPHERAL;
 
-/// A disk of a guest, where its hypervisor counts what the guest reads of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drive {
+/// A disk of a guest, as its QEMU counts it (QMP `query-blockstats`).
+#[derive(Debug)]
+pub struct QemuDrive {
     /// The guest's name in messages.
     pub guest: String,
     /// Socket of the monitor for whoever watches.
     pub monitor: PathBuf,
-    /// Id of its device in the hypervisor.
+    /// Id of its device in QEMU.
     pub device: String,
 }
 
-impl Drive {
-    /// Bytes that the guest has read of it so far; `None` where that is not counted, as of what another process serves.
-    ///
-    /// # Errors
-    /// When the monitor does not answer.
-    pub fn read_bytes(&self) -> qmp::Result<Option<u64>> {
+impl Drive for QemuDrive {
+    fn read_bytes(&self) -> Result<Option<u64>> {
         let (command, guest) = ("query-blockstats", self.guest.as_str());
         let fail = |e: std::io::Error| qmp::Error {
             guest: guest.to_owned(),
@@ -38,7 +35,7 @@ impl Drive {
 }
 
 /// `disk0 of qemu`.
-impl std::fmt::Display for Drive {
+impl std::fmt::Display for QemuDrive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.device, self.guest)
     }
@@ -69,7 +66,7 @@ mod tests {
         ]);
         let read = ["disk1", "disk2", "disk10", "disk3"].map(|device| read_of(&all, device));
         assert_eq!(read, [Some(4096), Some(512), Some(1), None]);
-        let gone = Drive { guest: "qemu".into(), monitor: "/nowhere/m".into(), device: "disk1".into() };
+        let gone = QemuDrive { guest: "qemu".into(), monitor: "/nowhere/m".into(), device: "disk1".into() };
         assert!(gone.read_bytes().unwrap_err().to_string().contains("query-blockstats: cannot connect"));
     }
 }

@@ -192,12 +192,17 @@ const FILE: &str = "file";
 /// What `query-block` says of the device with this node, and `query-named-block-nodes` of the
 /// node below it.
 fn block(blocks: &Value, nodes: &Value, node: &str, found: &mut Settings) {
-    let of = |list: &Value, name: &str| list.as_array().into_iter().flatten().find(|n| n["node-name"] == name).cloned();
-    let inserted: Value = blocks.as_array().into_iter().flatten().map(|b| b["inserted"].clone()).collect();
-    let Some(top) = of(&inserted, node) else {
+    let mut inserted = blocks.as_array().into_iter().flatten().map(|b| &b["inserted"]);
+    let Some(top) = inserted.find(|top| top["node-name"] == node) else {
         return;
     };
-    let below = of(nodes, &format!("{node}-file")).unwrap_or_default();
+    // Each exchange of an image gives the file's node another number (exchange.rs).
+    let file = format!("{node}-file");
+    let is_file = |n: &&Value| {
+        let rest = n["node-name"].as_str().and_then(|name| name.strip_prefix(&file));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let below = nodes.as_array().into_iter().flatten().find(is_file).cloned().unwrap_or_default();
     for (name, value) in [
         (key::CACHE_WRITEBACK, &top["cache"]["writeback"]),
         (key::DETECT_ZEROES, &top["detect_zeroes"]),

@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
 use vmio_model::cell::{Cache, Options};
 use vmio_node::fake::Fake;
 
@@ -39,22 +43,29 @@ fn an_engine_without_its_ring_is_threads() {
     assert_eq!(engines(&host(1, "")), [threads, threads, threads, threads, threads, None]);
 }
 
+/// From query-block of QEMU 7.2, shortened.
+fn blocks() -> Value {
+    json!([{"device": "", "inserted": {"node-name": "tools", "cache": {"direct": false}}},
+        {"device": "", "qdev": "disk0", "inserted": {"node-name": "node0", "drv": "raw", "file": "/d.raw", "bps": 0,
+          "iops": 0, "detect_zeroes": "off", "cache": {"no-flush": false, "direct": true, "writeback": false}}}])
+}
+
+/// From its query-named-block-nodes, with the node of the file.
+fn nodes(file: &str, direct: bool) -> Value {
+    json!([{"node-name": "node0", "cache": {"no-flush": false, "direct": true, "writeback": true}},
+        {"node-name": file, "cache": {"no-flush": false, "direct": direct, "writeback": true}}])
+}
+
+/// What is read of both.
+fn block_settings(nodes: &Value, node: &str) -> Settings {
+    let mut found = Settings::new();
+    block(&blocks(), nodes, node, &mut found);
+    found
+}
+
 #[test]
 fn block_settings_are_those_of_both_nodes() {
-    // From query-block and query-named-block-nodes of QEMU 7.2, shortened.
-    let blocks = json!([{"device": "", "inserted": {"node-name": "tools", "cache": {"direct": false}}},
-        {"device": "", "qdev": "disk0", "inserted": {"node-name": "node0", "drv": "raw", "file": "/d.raw", "bps": 0,
-          "iops": 0, "detect_zeroes": "off", "cache": {"no-flush": false, "direct": true, "writeback": false}}}]);
-    let nodes = |direct: bool| {
-        json!([{"node-name": "node0", "cache": {"no-flush": false, "direct": true, "writeback": true}},
-            {"node-name": "node0-file", "cache": {"no-flush": false, "direct": direct, "writeback": true}}])
-    };
-    let read = |nodes: &Value, node: &str| {
-        let mut found = Settings::new();
-        block(&blocks, nodes, node, &mut found);
-        found
-    };
-    let found = read(&nodes(true), "node0");
+    let found = block_settings(&nodes("node0-file", true), "node0");
     for (name, value) in [
         (key::CACHE_DIRECT, "true"),
         (key::CACHE_NO_FLUSH, "false"),
@@ -64,8 +75,56 @@ fn block_settings_are_those_of_both_nodes() {
     ] {
         assert_eq!(found[name], value, "{name}");
     }
-    assert_eq!(read(&nodes(false), "node0")[key::CACHE_DIRECT], "true above false");
-    assert!(read(&nodes(true), "node7").is_empty());
+    assert_eq!(block_settings(&nodes("node0-file", false), "node0")[key::CACHE_DIRECT], "true above false");
+    assert!(block_settings(&nodes("node0-file", true), "node7").is_empty());
+}
+
+#[test]
+fn after_an_exchange_the_settings_are_found_just_the_same() {
+    for direct in [true, false] {
+        let of = |file: &str| block_settings(&nodes(file, direct), "node0");
+        assert_eq!(of("node0-file-2"), of("node0-file"));
+    }
+}
+
+/// A monitor of a QEMU with this disk, which is on virtio-blk.
+fn monitor() -> Qmp {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    thread::spawn(move || {
+        let say = |said: Value| (&theirs).write_all(format!("{said}\n").as_bytes()).unwrap();
+        say(json!({"QMP": {"version": {"qemu": {"major": 7, "minor": 2, "micro": 22}}}}));
+        for line in BufReader::new(&theirs).lines().map_while(Result::ok) {
+            let asked: Value = serde_json::from_str(&line).unwrap();
+            let (id, of) = (&asked["id"], &asked["arguments"]);
+            say(match asked["execute"].as_str().unwrap() {
+                "qmp_capabilities" => json!({"id": id, "return": {}}),
+                "query-block" => json!({"id": id, "return": blocks()}),
+                "query-named-block-nodes" => json!({"id": id, "return": nodes("node0-file", true)}),
+                "qom-get" if of["path"] == "/machine/peripheral/disk0" && of["property"] == "type" => {
+                    json!({"id": id, "return": "virtio-blk-pci"})
+                }
+                _ => json!({"id": id, "error": {"class": "GenericError", "desc": "not found"}}),
+            });
+        }
+    });
+    Qmp::over("qemu", ours).unwrap()
+}
+
+#[test]
+fn a_disk_that_is_not_as_asked_is_refused() {
+    let (host, guest) =
+        (Fake::new("host"), Fake::new("guest").file("/sys/block/vdb/queue/write_cache", "write through\n"));
+    let from = Sources { host: &host, guest: &guest, pid: 9 };
+    let mut qmp = monitor();
+    let mut read_with = |cache: Cache| {
+        let mut disk = asked(Aio::Threads, false, Storage::File("/d.raw".into()));
+        disk.attachment.cache = cache;
+        read(&mut qmp, &from, &[disk])
+    };
+    assert_eq!(read_with(Cache::Directsync).unwrap()[""][key::DEVICE], "virtio-blk-pci");
+    let refused = read_with(Cache::None).unwrap_err();
+    assert!(matches!(refused, Error::NotAsAsked { .. }), "{refused}");
+    assert!(refused.to_string().contains("cache.writeback is false instead of true"), "{refused}");
 }
 
 #[test]

@@ -31,16 +31,17 @@ use vmio_node::qmp::Qmp;
 use vmio_node::{Node, Reader};
 
 use super::{
-    Accelerator, Disks, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec, Result, Unfit,
+    Accelerator, Disks, Drive, Error, Guest, GuestKind, GuestSpec, Hypervisor, Images, LaunchCtx, NicSpec, Result,
+    Unfit,
 };
 use crate::disks::Storage;
 use crate::{nics, qemu};
+use drive::QemuDrive;
 use effective::{Asked, Sources};
 use exchange::Exchanger;
 use launch::Booted;
 
 pub use accel::{NoKvm, known as known_accelerator};
-pub use drive::Drive;
 pub use machine::AARCH64;
 
 /// Entry `qemu`.
@@ -214,10 +215,10 @@ impl Disks for QemuGuest {
         let from = Sources { host: self.host.reader(), guest: self.booted.node.reader(), pid: self.booted.threads.pid };
         effective::read(&mut self.qmp(), &from, &self.asked)
     }
-    fn drive(&self, id: &str) -> Option<Drive> {
+    fn drive(&self, id: &str) -> Option<Arc<dyn Drive>> {
         let at = self.asked.iter().position(|asked| asked.id == id)?;
         let (guest, monitor) = (self.booted.node.name().to_owned(), self.watch.clone());
-        Some(Drive { guest, monitor, device: args::device_id(at) })
+        Some(Arc::new(QemuDrive { guest, monitor, device: args::device_id(at) }))
     }
     fn images(&self) -> Option<&dyn Images> {
         Some(self)

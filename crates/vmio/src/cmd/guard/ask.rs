@@ -245,8 +245,9 @@ pub fn undo(context: &Context) -> Outcome {
         log.clear(part)?;
     }
     let groups = Groups::open(&log)?.undo();
-    for note in plane.observe(Scope::Plane)?.notes.into_iter().chain(groups.notes) {
-        term::note(&note);
+    let seen = plane.observe(Scope::Plane);
+    for note in seen.iter().flat_map(|seen| &seen.notes).chain(&groups.notes) {
+        term::note(note);
     }
     off?;
     // What a guard that was killed has left.
@@ -255,5 +256,6 @@ pub fn undo(context: &Context) -> Outcome {
     }
     let limits = if stood { "; the limits are off" } else { ", and no limit of one was in force" };
     term::note(&format!("no daemon runs{limits}"));
+    seen?;
     Ok(Exit::Done)
 }

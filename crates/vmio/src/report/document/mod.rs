@@ -26,7 +26,8 @@ pub use table::{Align, Bar, Cell, Column, Fit, Layout, Long, Row, Table, Wide};
 pub use terminal::blocks as on_terminal;
 pub use text::{Span, Text};
 
-/// In which forms something appears. There is room in Markdown and on a page; shown is what is not read as a source.
+/// In which forms something appears. There is room in Markdown and on a page; a source is what is
+/// read as it is written, a terminal and Markdown; shown is what is not read as Markdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct In(u8);
 
@@ -35,6 +36,7 @@ impl In {
     pub const TERMINAL: In = In(1);
     pub const MARKDOWN: In = In(2);
     pub const HTML: In = In(4);
+    pub const SOURCE: In = In(3);
     pub const ROOM: In = In(6);
     pub const SHOWN: In = In(5);
     pub const ALL: In = In(7);
@@ -65,6 +67,11 @@ impl Document {
     /// Says something in these forms alone.
     pub fn only(&mut self, forms: In, block: Block) {
         self.blocks.push((forms, block));
+    }
+
+    /// Says in these forms what another says there.
+    pub fn add(&mut self, part: Document, forms: In) {
+        self.blocks.extend(part.blocks.into_iter().map(|(there, block)| (In(there.0 & forms.0), block)));
     }
 
     /// An empty line on a terminal; the other forms keep their own distances.

@@ -219,6 +219,10 @@ fn told(plan: &Planned) -> Vec<(In, Text, String)> {
     if here {
         row("root", format!("needed {}", needs.join(" and ")));
     }
+    if let Some(command) = &plan.power_command {
+        row("power", format!("beside each cell a shell runs, with the rights of vmio: {command}"));
+        row("", "and this host's own counters are read, where it has any that may be".into());
+    }
     let mut who: Vec<String> = plan.others.guests.iter().take(SHOWN).map(|g| g.label()).collect();
     if let Some(more) = plan.others.guests.len().checked_sub(SHOWN).filter(|n| *n > 0) {
         who.push(format!("{more} more"));

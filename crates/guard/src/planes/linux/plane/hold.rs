@@ -298,3 +298,18 @@ impl Turn {
         Ok(held.bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::form_stays;
+
+    #[test]
+    fn the_form_of_entries_stays() {
+        let held = concat!(
+            r#"{"process":{"pid":2,"start_ticks":3},"index":4,"interface":"tap4","#,
+            r#""before_bytes":5,"replaces_bytes":6,"bytes":7}"#
+        );
+        form_stays::<Written>("taps", &format!(r#"{{"namespace":1,"held":{held}}}"#));
+    }
+}

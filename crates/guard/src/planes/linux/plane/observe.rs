@@ -1,7 +1,6 @@
 //! What is read of a pool: what its members have counted, where their excess waits, and what arrives for them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use vmio_model::policy::Direction;
 
@@ -10,7 +9,7 @@ use super::super::{Device, links};
 use super::rest::Counted;
 use super::{Linux, flows, framed, stage};
 use crate::desired::{PoolKey, Seated};
-use crate::planes::{Count, MemberQueue, NotHeld, Observation, PlaneError};
+use crate::planes::{Count, MemberQueue, Observation, PlaneError};
 
 impl Linux {
     /// What the members of a pool have counted, which is read where something has passed since.
@@ -78,15 +77,14 @@ impl Linux {
         Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
-    /// Where the excess of each member waits, in their order.
-    pub(super) fn queues(&self, pool: &PoolKey) -> Vec<MemberQueue> {
+    /// Where the excess of each interface waits, by its index.
+    pub(super) fn queues(&self, pool: &PoolKey) -> BTreeMap<u32, MemberQueue> {
         let seats = self.pools.get(pool).into_iter().flat_map(|told| &told.seats);
-        seats.map(|seat| MemberQueue { held: self.held(seat), crowds: self.crowded(pool, seat) }).collect()
-    }
-
-    /// Of one whose tap is to be held.
-    fn held(&self, seat: &Seated) -> Option<Result<u32, Arc<NotHeld>>> {
-        let (interface, holding) = (seat.interface.as_ref()?, seat.holding.as_ref()?);
-        holding.send_buffer_bytes.map(|_| self.taps.seen(interface.index))
+        let queue = |seat: &Seated| {
+            let (index, holding) = (seat.interface.as_ref()?.index, seat.holding.as_ref()?);
+            let held = holding.send_buffer_bytes.map(|_| self.taps.seen(index));
+            Some((index, MemberQueue { held, crowds: self.crowded(pool, seat) }))
+        };
+        seats.filter_map(queue).collect()
     }
 }
