@@ -3,16 +3,21 @@
 #![allow(clippy::unwrap_used)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::common::bed::{Bed, SINK, bed, plug, ready, send, send_sized};
+use crate::common::bed::{Bed, SINK, bed, plug, ready, send};
+use crate::common::flood::{Load, of_size, under};
 use crate::common::{M, three, tree};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant, Way};
+use vmio_guard::planes::linux::counters::Counts;
 use vmio_guard::planes::linux::htb::classid;
-use vmio_guard::planes::linux::{Device, counters, htb, ifb};
+use vmio_guard::planes::linux::{Device, Netlink, counters, htb, ifb};
 use vmio_model::policy::program::{Framing, Hierarchy};
 use vmio_testbed::net::{apart, run};
-use vmio_testbed::poll_until;
+use vmio_testbed::{poll_for, poll_until};
 
 /// Numbers of [`three`].
 const DEFAULT: u16 = 2;
@@ -282,31 +287,46 @@ fn a_framed_class_holds_what_the_wire_carries() {
         let (uplink, at) = (bed.uplink.clone(), bed.tenants[0].device.clone());
         let mut framed = Hierarchy { framing: Framing::ETHERNET, ..three() };
         (framed.leaves[1].rate_bps, framed.leaves[1].ceil_bps, framed.leaves[1].burst_bytes) = (limit, limit, 20_000);
-        framed.leaves[1].queue_bytes = 64 << 20;
+        // Empty again within seconds, at this rate.
+        framed.leaves[1].queue_bytes = 256 << 10;
         htb::put(&mut bed.netlink, &uplink, &tree(&framed), false).unwrap();
         ready(&mut bed, DEFAULT);
         let mut classifier = Classifier::load().unwrap();
         let told = Tenant { framing: Framing::ETHERNET, ..tenant(&bed) };
         classifier.attach(&mut bed.netlink, &at, &told).unwrap();
-        let empty = |bed: &mut Bed| {
-            poll_until("an empty queue", || {
-                counters::read(&mut bed.netlink, &uplink).unwrap()[&WEB].waiting_packets == 0
+        // Packets of segments that are small beside what passes in the time.
+        bed.tenants[0].namespace.run(&["ip link set g0 gso_max_segs 4"]);
+        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        let bed = &bed;
+        let kept = |what: &str, most: f64, load: Load<'_>, on_the_wire: fn(u64, u64) -> u64| {
+            let mut netlink = Netlink::open().unwrap();
+            let mut counts = || counters::read(&mut netlink, &uplink).unwrap()[&WEB];
+            // At some moment between two.
+            let mut look = || (Instant::now(), counts(), Instant::now());
+            poll_until("an empty queue", || look().1.waiting_packets == 0);
+            under([load], || {
+                poll_until("a queue", || look().1.waiting_packets > 0);
+                poll_for("a sender that fills the class for 2 s", || {
+                    let first = look();
+                    thread::sleep(Duration::from_secs(2));
+                    let last = look();
+                    let wire = |counts: &Counts| on_the_wire(counts.packets, counts.bytes);
+                    let bytes = (wire(&last.1) - wire(&first.1)) as f64;
+                    let of_rate = |bytes: f64, time: Duration| bytes * 8.0 / time.as_secs_f64() / limit.bits() as f64;
+                    // However long looks and sleep took: no more than the rate's, a bucket that was full, and a packet.
+                    let least = of_rate(bytes - 26_000.0, last.2 - first.0);
+                    assert!(least < most, "{what}: {least:.3} of the rate");
+                    let seen = of_rate(bytes, last.0 - first.2);
+                    if seen > 0.85 { Ok(()) } else { Err(format!("{what}: {seen:.3} of the rate")) }
+                });
             });
         };
-        // Bits that the wire carried, over the time until the last has left, the bucket's own apart.
-        let rate = |bed: &mut Bed, send: &dyn Fn(&Bed)| {
-            empty(bed);
-            let (before, began) = (classifier.counts(&at).unwrap().wire_bytes, std::time::Instant::now());
-            send(bed);
-            empty(bed);
-            let bytes = classifier.counts(&at).unwrap().wire_bytes - before - 20_000;
-            bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / limit.bits() as f64
-        };
-        let mut kept = |what: &str, most: f64, send: &dyn Fn(&Bed)| {
-            let seen = rate(&mut bed, send);
-            assert!((0.85..most).contains(&seen), "{what}: {seen:.3} of the rate");
-        };
-        kept("smallest frames", 1.02, &|bed| bed.tenants[0].namespace.inside(|| send_sized(9_000, 1)));
-        kept("segments", 1.05, &|bed| tcp(bed, 1 << 20));
+        kept("smallest frames", 1.02, of_size(bed, 0, 1), |packets, _| 84 * packets);
+        let segments: Load<'_> = Box::new(|done| {
+            while !done.load(Ordering::Relaxed) {
+                tcp(bed, 1 << 20);
+            }
+        });
+        kept("segments", 1.05, segments, |frames, bytes| bytes + 24 * frames);
     });
 }

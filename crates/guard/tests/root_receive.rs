@@ -238,7 +238,7 @@ fn minima_hold_among_receivers_whose_senders_give_way() {
             bed.tenants.iter().map(|t| t.namespace.inside(|| TcpListener::bind("0.0.0.0:5000").unwrap())).collect();
         let connect = |listener: &TcpListener, i| {
             let to = SocketAddr::from((tenants(i), 5000));
-            let sender = far.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).unwrap());
+            let sender = far.inside(|| TcpStream::connect_timeout(&to, vmio_testbed::limit()).unwrap());
             sender.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
             let receiver = listener.accept().unwrap().0;
             receiver.set_read_timeout(Some(Duration::from_millis(100))).unwrap();

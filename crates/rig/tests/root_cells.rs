@@ -28,14 +28,13 @@ fn two_actors_work_at_once_on_two_targets() {
     assert_eq!(planned.skipped(), []);
     let run = cells::measure(&planned, &bed.dir(), &bed.journal, &mut |_| {});
     assert!(run.skipped.is_empty() && run.samples.len() >= 2, "{:?}", run.skipped);
+    let mut shortest = [f64::MAX; 2];
     for sample in &run.samples {
         assert_eq!(sample.cell.key(), "preallocated/native/seq-read~1.5s & sparse/native/rand-read-4k-d4@0.2s~0.4s");
         let [other] = sample.beside.as_slice() else { panic!("{} beside", sample.beside.len()) };
         println!("{:.2} s beside {:.2} s: {:?}", sample.result.seconds, other.seconds, sample.seen);
-        // Each as long as it was told, and as its last requests take on a busy machine, unless its span was over before that.
-        let late = 2.0 * slowness();
         let (first, second) = (sample.result.seconds, other.seconds);
-        assert!(first <= 1.5 + late && second <= 0.4 + late, "{first} {second}");
+        shortest = [shortest[0].min(first), shortest[1].min(second)];
         assert!(sample.result.command.contains("vmio-preallocated.raw") && other.command.contains("vmio-sparse.raw"));
         // One disk below both is seen once, with what both read of it.
         let disks = sample.seen.iter().filter(|s| matches!(s.watched, Watched::Disk(_))).count();
@@ -46,6 +45,10 @@ fn two_actors_work_at_once_on_two_targets() {
         let of_disks = sample.marks.iter().filter(|mark| **mark != Mark::ProcessorsBusy).count();
         assert_eq!((of_disks, sample.foreign.during_bytes_ratio), (0, None));
     }
+    // Each as long as it was told, and as its last requests take on a busy machine, unless its span was over before
+    // that; the disk may hold them up for longer, but not in each round.
+    let late = 2.0 * slowness();
+    assert!(shortest[0] <= 1.5 + late && shortest[1] <= 0.4 + late, "{shortest:?}");
     assert_eq!(run.environment.programs.keys().collect::<Vec<_>>(), ["fio"]);
     assert_eq!(run.environment.fio.as_ref(), run.environment.programs.get("fio"));
     // The read-ahead of a file is its file system's.
@@ -191,7 +194,8 @@ fn a_rate_holds_both_ways_for_its_cells_alone() {
         match sample.cell.settings.is_empty() {
             // The bucket is full at the start.
             false => assert!((10e6..105e6).contains(&rate), "{}: {rate}", sample.cell.key()),
-            true => assert!(rate > 300e6, "{}: {rate}", sample.cell.key()),
+            // More than any that is limited, however little of a processor it had.
+            true => assert!(rate > 105e6, "{}: {rate}", sample.cell.key()),
         }
     }
     let place = "uplink.remote/native [rate=100mbit]";
@@ -252,10 +256,11 @@ fn link_goes_down(ended: bool) {
             let owner = bed.journal.cookie().to_owned();
             took = Some(thread::spawn(move || {
                 let client = poll_for("a client sends", || sends(&owner).ok_or(()));
+                let client = Pid::from_raw(client.cast_signed()).unwrap();
+                // Its time is not over before the link is down, however long that takes here.
+                kill_process(client, Signal::STOP).unwrap();
                 let down = take_down("up1");
-                if ended {
-                    kill_process(Pid::from_raw(client.cast_signed()).unwrap(), Signal::KILL).unwrap();
-                }
+                kill_process(client, if ended { Signal::KILL } else { Signal::CONT }).unwrap();
                 down
             }));
         }

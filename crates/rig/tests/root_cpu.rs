@@ -11,6 +11,8 @@ use vmio_testbed::must_be_root;
 
 /// A rate by hand may differ on a machine that others use; by as much as this something else was measured.
 const ANOTHER_THING: f64 = 8.0;
+/// By hand it takes a second at most, in which this machine may stand still: what is another thing is it each time.
+const TRIES: u32 = 5;
 
 #[test]
 #[ignore = "root"]
@@ -33,28 +35,38 @@ fn the_suite_runs_natively_and_its_figures_are_those_by_hand() {
     let entries = workloads::ALL.iter().filter(|w| w.works_on() == vmio_model::study::Sort::Machine).count();
     assert_eq!(entries + 4, run.samples.len());
 
-    let alike = |what: &str, by_hand: f64| {
-        let ratio = stored[what] / by_hand;
-        println!("{what}: stored {:.4e}, by hand {by_hand:.4e}, ratio {ratio:.2}", stored[what]);
-        assert!((1.0 / ANOTHER_THING..ANOTHER_THING).contains(&ratio), "{what}: {ratio}");
+    let alike = |what: &str, by_hand: &mut dyn FnMut() -> f64| {
+        let is_alike = (0..TRIES).any(|_| {
+            let by_hand = by_hand();
+            let ratio = stored[what] / by_hand;
+            println!("{what}: stored {:.4e}, by hand {by_hand:.4e}, ratio {ratio:.2}", stored[what]);
+            (1.0 / ANOTHER_THING..ANOTHER_THING).contains(&ratio)
+        });
+        assert!(is_alike, "{what}: {TRIES} times another rate by hand");
     };
     // As one would type it, read otherwise than vmio reads it: the table at its end, in thousands of bytes a second.
-    let said = bed.run("openssl", &["speed", "-elapsed", "-seconds", "1", "-bytes", "16384", "-evp", "aes-256-cbc"]);
-    let row = said.lines().find(|line| line.to_lowercase().starts_with("aes-256-cbc")).unwrap();
-    let rate: f64 = row.split_whitespace().last().unwrap().trim_end_matches('k').parse().unwrap();
-    alike("openssl-aes-256-cbc", rate * 1000.0);
+    let openssl = ["speed", "-elapsed", "-seconds", "1", "-bytes", "16384", "-evp", "aes-256-cbc"];
+    alike("openssl-aes-256-cbc", &mut || {
+        let said = bed.run("openssl", &openssl);
+        let row = said.lines().find(|line| line.to_lowercase().starts_with("aes-256-cbc")).unwrap();
+        row.split_whitespace().last().unwrap().trim_end_matches('k').parse::<f64>().unwrap() * 1000.0
+    });
     // A copy by this test's own hand, without vmio-cpu.
     let (from, mut to) = (vec![1.0f64; 1 << 19], vec![0.0f64; 1 << 19]);
-    let began = std::time::Instant::now();
     let runs = 200;
-    for _ in 0..runs {
-        std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from));
-    }
     let bytes = f64::from(runs) * 2.0 * 8.0 * f64::from(1 << 19);
-    alike("stream-copy-4m", bytes / began.elapsed().as_secs_f64());
+    alike("stream-copy-4m", &mut || {
+        let began = std::time::Instant::now();
+        for _ in 0..runs {
+            std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from));
+        }
+        bytes / began.elapsed().as_secs_f64()
+    });
     // And the program by hand.
     let program = ours::CPU.call(bed.node.reader());
-    let said = bed.run(&program, &["stream-triad", "--size", "4194304", "--seconds", "0.5"]);
-    let report: vmio_node::cpu::Report = serde_json::from_str(said.trim()).unwrap();
-    alike("stream-triad-4m", report.done / report.seconds);
+    alike("stream-triad-4m", &mut || {
+        let said = bed.run(&program, &["stream-triad", "--size", "4194304", "--seconds", "0.5"]);
+        let report: vmio_node::cpu::Report = serde_json::from_str(said.trim()).unwrap();
+        report.done / report.seconds
+    });
 }

@@ -2,11 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+use std::time::{Duration, Instant};
+
 use crate::common::Bed;
 use vmio_look::backing::Backing;
 use vmio_node::{Exec, Node};
 use vmio_rig::probes::{Subject, Thing, Watch};
 use vmio_testbed::{limit, must_be_root, poll_until, slowness};
+
+/// A load may take longer than iostat's interval where the disk below is busy: then both begin anew, with twice that.
+const TRIES: i32 = 5;
 
 #[test]
 #[ignore = "root"]
@@ -22,21 +27,28 @@ fn the_probe_says_what_iostat_says() {
 
     // The whole load lies within both intervals, so that both count the same requests. iostat has looked when it waits
     // for the end of its interval.
-    let seconds = (4.0 * slowness()).ceil();
-    let interval = seconds.to_string();
-    let watch = Watch::start(vec![Subject::here(bed.shared(), Thing::Disk(backing))]).unwrap();
-    let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, &interval, "1"]);
-    let mut iostat = bed.node.spawn(&iostat).unwrap();
-    let stat = format!("/proc/{}/stat", iostat.pid());
-    poll_until("iostat waits for the end of its interval", || {
-        std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains("(iostat) S "))
-    });
     let filename = format!("--filename={}", device.display());
     let load = ["--name=load", &filename, "--rw=randrw", "--bsrange=64k-512k", "--direct=1"];
-    bed.run("fio", &[&load[..], &["--ioengine=libaio", "--iodepth=4", "--number_ios=500"]].concat());
-    assert!(iostat.try_wait().unwrap().is_none(), "the load is over before iostat's {seconds} s");
-    let output = iostat.wait(Some(limit())).unwrap();
-    let seen = watch.stop().unwrap().device().unwrap();
+    let within = |seconds: f64| {
+        let interval = seconds.to_string();
+        let thing = Thing::Disk(backing.clone());
+        let watch = Watch::start(vec![Subject::here(bed.shared(), thing)]).unwrap();
+        let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, &interval, "1"]);
+        let began = Instant::now();
+        let mut iostat = bed.node.spawn(&iostat).unwrap();
+        let stat = format!("/proc/{}/stat", iostat.pid());
+        poll_until("iostat waits for the end of its interval", || {
+            std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains("(iostat) S "))
+        });
+        bed.run("fio", &[&load[..], &["--ioengine=libaio", "--iodepth=4", "--number_ios=500"]].concat());
+        let is_within = iostat.try_wait().unwrap().is_none();
+        let output = iostat.wait(Some(limit() + Duration::from_secs_f64(seconds))).unwrap();
+        let (most, seen) = (began.elapsed().as_secs_f64(), watch.stop().unwrap().device().unwrap());
+        is_within.then_some((seconds, most, output, seen))
+    };
+    let first = (4.0 * slowness()).ceil();
+    let found = (0..TRIES).find_map(|n| within(first * 2f64.powi(n)));
+    let (seconds, most, output, seen) = found.expect("a load that is over before iostat's interval");
 
     assert!(output.ok(), "{}", output.err());
     let doc: serde_json::Value = serde_json::from_str(&output.out()).unwrap();
@@ -46,7 +58,7 @@ fn the_probe_says_what_iostat_says() {
     let size = |bytes: u64, ios: u64| bytes as f64 / 1024.0 / ios as f64;
     // Rates of iostat's are over its interval, as long as it says: by what it has of reads it is known better.
     let length = seen.read_ios as f64 / theirs("r/s");
-    assert!((0.95 * seconds..1.5 * seconds + 1.0).contains(&length), "{length} s of {seconds}");
+    assert!((0.95 * seconds..1.02 * most + 0.1).contains(&length), "{length} s of {seconds}, in all {most}");
     let during = seen.seconds / length;
     // It rounds to two places: half a step is allowed beside the 2 %.
     for (key, ours) in [

@@ -72,7 +72,7 @@ impl Watched {
             .args(["-c", "read go; exec fio \"$@\"", "sh"])
             .args(["--name=x", "--thread", "--direct=1", "--time_based", "--group_reporting", "--norandommap"])
             .arg(format!("--filename={}", self.disk.display()))
-            .args(["--size=64m", offset, "--output-format=json"])
+            .args(["--size=64m", offset, "--output-format=json", "--lat_percentiles=1"])
             .arg(format!("--output={}", json.display()))
             .args(args)
             .stdin(Stdio::piped())
@@ -108,13 +108,14 @@ impl Fio {
         self.child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     }
 
-    /// Requests done and their median completion latency in seconds, of reads and of writes; 0 of none.
+    /// Requests done and their median latency in seconds, of reads and of writes; 0 of none. The whole one: a request
+    /// may be done before `io_submit(2)` has come back, with which the completion latency begins.
     fn end(mut self) -> [(f64, f64); 2] {
         assert!(self.child.wait().unwrap().success(), "fio failed");
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&self.json).unwrap()).unwrap();
         ["read", "write"].map(|op| {
             let of = &json["jobs"][0][op];
-            (of["total_ios"].as_f64().unwrap(), of["clat_ns"]["percentile"]["50.000000"].as_f64().unwrap_or(0.0) * 1e-9)
+            (of["total_ios"].as_f64().unwrap(), of["lat_ns"]["percentile"]["50.000000"].as_f64().unwrap_or(0.0) * 1e-9)
         })
     }
 }

@@ -213,6 +213,8 @@ impl Host {
 /// wait behind their taps; and of the host and all others at the uplink.
 struct Passed {
     at: Instant,
+    /// How long it took to look.
+    took: Duration,
     guests: Vec<f64>,
     others: f64,
     /// Whether something of each guest waits.
@@ -240,9 +242,10 @@ impl Passed {
                 }
             }
         }
-        let at = asked + asked.elapsed() / 2;
+        let took = asked.elapsed();
+        let at = asked + took / 2;
         let guests = guests.into_iter().map(|bytes| bytes.unwrap_or_else(|| panic!("no class of a guest: {queues}")));
-        Passed { at, guests: guests.collect(), others, all_wait: wait == GUESTS.len() }
+        Passed { at, took, guests: guests.collect(), others, all_wait: wait == GUESTS.len() }
     }
 }
 
@@ -255,8 +258,8 @@ fn state(host: &Host) -> String {
     format!("{}\n{}\n{queues}", String::from_utf8_lossy(&status), classes.collect::<String>())
 }
 
-/// Mbit/s of each guest while all had something to send, and what each was to get; and of all together. What others took of the
-/// uplink was no guest's, and comes off what gold and silver share.
+/// Mbit/s of each guest while all had something to send, and what each was to get; and of all together, at least. What
+/// others took of the uplink was no guest's, and comes off what gold and silver share.
 type Shares = (Vec<(f64, f64)>, f64);
 
 /// Looks until the guests were busy for so long altogether: what counts is what passed between two looks at both of which something
@@ -264,10 +267,17 @@ type Shares = (Vec<(f64, f64)>, f64);
 fn shares(host: &Host, busy: Duration) -> Shares {
     let (mut time, mut guests, mut others) = (Duration::ZERO, vec![0.0; GUESTS.len()], 0.0);
     let mut last = Passed::now(host);
+    // How much longer it may have been: a look counts somewhere in the time that it takes.
+    let (mut more, mut in_it) = (Duration::ZERO, false);
     poll_for(&format!("all guests have something to send for {busy:?}"), || {
         thread::sleep(LOOK);
         let first = std::mem::replace(&mut last, Passed::now(host));
-        if first.all_wait && last.all_wait {
+        let counts = first.all_wait && last.all_wait;
+        if counts != in_it {
+            more += first.took / 2;
+            in_it = counts;
+        }
+        if counts {
             time += last.at - first.at;
             others += last.others - first.others;
             for (sum, (first, last)) in guests.iter_mut().zip(first.guests.iter().zip(&last.guests)) {
@@ -279,7 +289,8 @@ fn shares(host: &Host, busy: Duration) -> Shares {
     let rate = |bytes: f64| bytes * 8.0 / 1e6 / time.as_secs_f64();
     let owed = |(name, share): &(&str, f64)| if *name == "tin" { *share } else { share - rate(others) / 2.0 };
     let shares = guests.iter().zip(&GUESTS).map(|(bytes, guest)| (rate(*bytes), owed(guest))).collect();
-    (shares, rate(guests.iter().sum::<f64>() + others))
+    let all = (guests.iter().sum::<f64>() + others) * 8.0 / 1e6;
+    (shares, all / (time + more + last.took / 2).as_secs_f64())
 }
 
 /// Packets that this host has dropped by now: at each tap and at the uplink, in both directions, and in each queue.

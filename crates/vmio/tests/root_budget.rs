@@ -93,7 +93,8 @@ fn a_run_keeps_to_the_bytes_and_the_cpus_of_its_plan() {
     assert!(wrote <= most, "{wrote} bytes were written, {most} were planned at most");
     let run = bed.last().unwrap();
     assert_eq!(run.samples.len(), 5, "the budget suffices for the fewest rounds");
-    assert!(wrote > 5 * (64 << 20) + (384 << 20), "{wrote}");
+    let told: u64 = run.samples.iter().map(|sample| sample.work().write_bytes).sum();
+    assert!(told > 0 && wrote >= told + (384 << 20), "{wrote} bytes were written, {told} by the cells");
     assert_eq!(run.environment.native_limits, held);
     assert!(held.starts_with("not held") || held.contains(&format!("cpuset {first},")), "{held}");
     // What is taken up again counts from what was written, the making of targets included.

@@ -163,7 +163,8 @@ fn what_hangs_while_it_is_made_holds_no_close_and_stays_in_the_journal() {
         begins.recv().unwrap();
         let began = std::time::Instant::now();
         let failed = journal.close_within(Duration::from_millis(100));
-        assert!((100..5000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
+        // Else it would be waited for 20 s.
+        assert!((100..15_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
         assert!(failed.len() == 1 && failed[0].contains("still being made"), "{failed:?}");
         assert!(journal.is_closed() && !other.exists(), "all else is undone");
         answer.send(()).unwrap();
