@@ -1,37 +1,42 @@
-//! Compiles a crate's eBPF programs with clang, for its build script. libbpf adapts the object to the running kernel when it
-//! is loaded (CO-RE), so it is built once, wherever.
+//! The build script of crates with eBPF programs: compiles them with clang. libbpf adapts an object to the running
+//! kernel when it is loaded (CO-RE), so it is built once, wherever.
 
-// It compiles; what it is part of launches nothing.
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
+// It compiles; what it is part of launches nothing. What it prints is for cargo.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, clippy::print_stdout)]
 
-use std::env;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
-/// Compiles `bpf/NAME.bpf.c`, which includes these headers, to `NAME.bpf.o` of `OUT_DIR`.
-pub fn compile(name: &str, headers: &[&str]) {
-    let source = format!("bpf/{name}.bpf.c");
-    for file in headers.iter().chain([&source.as_str(), &"../../scripts/bpf_build.rs"]) {
-        println!("cargo:rerun-if-changed={file}");
-    }
+fn main() {
+    println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
+    for file in fs::read_dir("bpf").expect("the crate has programs in bpf/").flatten() {
+        if file.path().to_string_lossy().ends_with(".bpf.c") {
+            compile(&file.path());
+        }
+    }
+}
+
+/// Compiles `bpf/NAME.bpf.c` to `NAME.bpf.o` of `OUT_DIR`.
+fn compile(source: &Path) {
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     let out = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     // Set by libbpf-sys, which brings libbpf's headers.
     let include = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
-    let object = Path::new(&out).join(format!("{name}.bpf.o"));
+    let object = Path::new(&out).join(source.with_extension("o").file_name().expect("it is a file"));
     let target = match env::var("CARGO_CFG_TARGET_ENDIAN").as_deref() {
         Ok("big") => "bpfeb",
         _ => "bpfel",
     };
     // -mcpu=v3: compare and swap, from Linux 5.12. -g: CO-RE and the maps need the types (BTF).
     let done = Command::new(&clang)
-        .args(["-target", target, "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I", &include, "-c", &source, "-o"])
-        .arg(&object)
+        .args(["-target", target, "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror", "-I", &include, "-c"])
+        .args([source.as_os_str(), "-o".as_ref(), object.as_os_str()])
         .status();
     match done {
         Ok(status) if status.success() => {}
-        Ok(status) => panic!("{clang} could not compile {source} ({status}); its messages are above"),
+        Ok(status) => panic!("{clang} could not compile {} ({status}); its messages are above", source.display()),
         Err(e) => panic!(
             "cannot run {clang}, which compiles the eBPF programs: {e}\n  help: scripts/setup build \
              (Debian: apt install clang), or name one: CLANG=clang-16 cargo build"

@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use vmio_model::control::{Allocator, Control, InForce, Seen};
+use vmio_model::control::{Allocator, AppliedLimits, Control, PeriodSample};
 use vmio_model::policy::compile::{Refusal, shared};
-use vmio_model::policy::pool::Who;
+use vmio_model::policy::pool::MemberKind;
 use vmio_model::policy::program::Program;
 use vmio_model::policy::{Abilities, Policy};
 
 use crate::desired::{Desired, DesiredPool, Numbers, PoolKey, Strictness, desired};
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 use crate::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 
 mod count;
@@ -79,7 +79,7 @@ pub struct Core<P> {
     /// Who sets the limits.
     allocator: Allocator,
     policy: Policy,
-    interfaces: Vec<Found>,
+    interfaces: Vec<DiscoveredInterface>,
     numbers: Numbers,
     desired: Desired,
     running: BTreeMap<PoolKey, Running>,
@@ -96,7 +96,7 @@ impl<P: Plane> Core<P> {
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails; also when it cannot hold an interface that the policy names.
-    pub fn start(plane: P, policy: Policy, interfaces: Vec<Found>) -> Result<Core<P>, CoreError> {
+    pub fn start(plane: P, policy: Policy, interfaces: Vec<DiscoveredInterface>) -> Result<Core<P>, CoreError> {
         Core::start_by(Allocator::Exact, plane, policy, interfaces)
     }
 
@@ -108,7 +108,7 @@ impl<P: Plane> Core<P> {
         allocator: Allocator,
         mut plane: P,
         policy: Policy,
-        interfaces: Vec<Found>,
+        interfaces: Vec<DiscoveredInterface>,
     ) -> Result<Core<P>, CoreError> {
         let Observation { inherits: inherited, numbers, .. } = plane.observe(Scope::Earlier)?;
         let mut core = Core {
@@ -140,11 +140,16 @@ impl<P: Plane> Core<P> {
     ///
     /// # Errors
     /// As [`Core::start`].
-    pub fn see(&mut self, interfaces: Vec<Found>) -> Result<(), CoreError> {
+    pub fn see(&mut self, interfaces: Vec<DiscoveredInterface>) -> Result<(), CoreError> {
         self.change(self.policy.clone(), interfaces, Strictness::Interfaces)
     }
 
-    fn change(&mut self, policy: Policy, mut there: Vec<Found>, strictness: Strictness) -> Result<(), CoreError> {
+    fn change(
+        &mut self,
+        policy: Policy,
+        mut there: Vec<DiscoveredInterface>,
+        strictness: Strictness,
+    ) -> Result<(), CoreError> {
         there.sort_by(|one, other| one.interface.cmp(&other.interface));
         if strictness == Strictness::Interfaces && there == self.interfaces {
             return Ok(());
@@ -220,7 +225,7 @@ impl<P: Plane> Core<P> {
                 continue;
             }
             self.stirred |= !seen.still;
-            let waiting = seen.behind.unwrap_or_default().waiting_bytes.saturating_mul(8);
+            let waiting = seen.backlog.unwrap_or_default().waiting_bytes.saturating_mul(8);
             if let Some(seen) = running.look(seen.counts) {
                 let before = running.control.in_force().clone();
                 running.control.tick_staged(&seen, waiting, picoseconds);
@@ -244,7 +249,7 @@ impl<P: Plane> Core<P> {
     }
 
     /// Limits that the loop has set in a pool.
-    pub fn in_force(&self, key: &PoolKey) -> Option<&InForce> {
+    pub fn in_force(&self, key: &PoolKey) -> Option<&AppliedLimits> {
         Some(self.running.get(key)?.control.in_force())
     }
 
@@ -285,7 +290,7 @@ fn put(plane: &mut impl Plane, desired: &Desired, running: &BTreeMap<PoolKey, Ru
 impl Running {
     fn new(pool: &DesiredPool, plane: &Abilities, allocator: Allocator) -> Running {
         let packet_bits = PACKET_BYTES * 8;
-        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
+        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != MemberKind::Interface).collect();
         let (shared, members) = (shared(&pool.pool, plane), pool.pool.members());
         let control = match &pool.compiled.program.program {
             Program::Hierarchy(told) if pool.is_staged() => Control::staged(shared, members, told, packet_bits, apart),
@@ -301,7 +306,7 @@ impl Running {
     }
 
     /// What a look shows of the time since the one before; `None` of the first, and where counters began anew.
-    fn look(&mut self, counts: Vec<Count>) -> Option<Vec<Seen>> {
+    fn look(&mut self, counts: Vec<Count>) -> Option<Vec<PeriodSample>> {
         let before = std::mem::replace(&mut self.last, counts);
         let known = std::mem::replace(&mut self.looked, true) && before.len() == self.last.len();
         let moved = before.iter().zip(&self.last).any(|(b, n)| b != n || n.waiting_bytes > 0);
@@ -314,7 +319,7 @@ impl Running {
             let dropped = now.dropped_packets.checked_sub(before.dropped_packets)?;
             let held_back = dropped > 0 || (before.waiting_bytes > 0 && now.waiting_bytes > 0);
             let offered = now.offered_since(before, PACKET_BYTES)?.saturating_mul(8);
-            Some(Seen { offered, passed, held_back })
+            Some(PeriodSample { offered, passed, held_back })
         };
         self.last.iter().zip(&before).map(seen).collect()
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vmio_model::policy::Policy;
 
 use crate::core::{Core, CoreError, PoolStatus};
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 use crate::planes::Plane;
 
 /// How often the plane is asked whether somebody may have changed something: what was is put right within a second.
@@ -82,7 +82,7 @@ impl Times {
 
 enum Asked {
     Reload(Box<Policy>, SyncSender<Result<(), CoreError>>),
-    See(Vec<Found>, SyncSender<Result<(), CoreError>>),
+    See(Vec<DiscoveredInterface>, SyncSender<Result<(), CoreError>>),
     Status(SyncSender<Status>),
     Count(SyncSender<Option<Vec<PoolStatus>>>),
     /// Ends the thread; whether the limits are taken off.
@@ -145,7 +145,7 @@ impl Daemon {
     ///
     /// # Errors
     /// When the thread is gone.
-    pub fn see(&self, interfaces: Vec<Found>) -> Result<Result<(), CoreError>, Gone> {
+    pub fn see(&self, interfaces: Vec<DiscoveredInterface>) -> Result<Result<(), CoreError>, Gone> {
         self.ask(|tell| Asked::See(interfaces, tell))
     }
 

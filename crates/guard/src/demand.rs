@@ -31,9 +31,9 @@ enum Turn {
     Ends(Duration),
 }
 
-/// What is known of a member's demand since it is there.
+/// Demand of a member since it is in the pool.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Known {
+pub struct MemberDemand {
     /// What passed in the last window; `None` where that is not known yet.
     pub rate_bps: Option<BitRate>,
     /// Bytes that passed, and those that came to wait; in windows in which packets were dropped those that came in at its
@@ -62,7 +62,7 @@ pub struct Known {
     otherwise: Duration,
 }
 
-impl Known {
+impl MemberDemand {
     /// Of the windows of the last minute in which it wanted its minimum, the share in which it got it, 0 to 1; `None`
     /// where it wanted it in none.
     pub fn ratio(&self) -> Option<f64> {
@@ -162,7 +162,7 @@ pub struct Breach {
 #[derive(Debug, Clone)]
 struct Member {
     last: Count,
-    known: Known,
+    known: MemberDemand,
     min: BitRate,
     /// The look at which it was there.
     look: u64,
@@ -201,7 +201,7 @@ impl Demand {
                 let Some(before) = members.get_mut(&member.name) else {
                     members.insert(member.name.clone(), {
                         let (last, min) = (member.count, member.min_effective_bps);
-                        Member { last, known: Known::default(), min, look }
+                        Member { last, known: MemberDemand::default(), min, look }
                     });
                     continue;
                 };
@@ -276,13 +276,13 @@ impl Demand {
     }
 
     /// Of a member; `None` of one that was not there at the last look.
-    pub fn of(&self, pool: &PoolKey, member: &str) -> Option<&Known> {
+    pub fn of(&self, pool: &PoolKey, member: &str) -> Option<&MemberDemand> {
         Some(&self.pools.get(pool)?.get(member)?.known)
     }
 }
 
 /// Who is gone wants nothing any more.
-fn over(pool: &PoolKey, member: &str, gone: &Known) -> Option<Breach> {
+fn over(pool: &PoolKey, member: &str, gone: &MemberDemand) -> Option<Breach> {
     let (min_bps, rate_bps, ended_after) = (BitRate::ZERO, BitRate::ZERO, Some(gone.lasted()?));
     Some(Breach { pool: pool.clone(), member: member.to_owned(), min_bps, rate_bps, ended_after })
 }

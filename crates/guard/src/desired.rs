@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use vmio_model::holding::{Holding, Queue};
 use vmio_model::policy::assign::{Interface, assign};
 use vmio_model::policy::compile::{Compiled, Refusal, compile};
-use vmio_model::policy::pool::{Pool, Who};
+use vmio_model::policy::pool::{MemberKind, Pool};
 use vmio_model::policy::{Abilities, Direction, Entry, Policy};
 
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 
 mod cards;
 mod held;
@@ -38,7 +38,7 @@ pub struct Seated {
     /// What it is called: `host`, `default`, or the interface's name.
     pub name: String,
     /// Which.
-    pub who: Who,
+    pub who: MemberKind,
     /// Its class.
     pub class: String,
     /// Its number in the pool, which stays its own as long as it is there.
@@ -164,7 +164,7 @@ impl Numbers {
 /// [`Strictness`] says so; else it is left to what it is, with a note.
 pub fn desired(
     policy: &Policy,
-    found: &[Found],
+    found: &[DiscoveredInterface],
     numbers: &Numbers,
     plane: &Abilities,
     strictness: Strictness,
@@ -194,18 +194,18 @@ pub fn desired(
     for uplink in policy.uplinks.keys() {
         for direction in Direction::ALL {
             let here = matched.iter().filter(|m| m.entry.uplink == *uplink && m.entry.class_in(direction).is_some());
-            let mut told = held::told(policy, plane, uplink, direction, here, strictness);
-            problems.append(&mut told.refused);
-            let Some((pool, cards)) = cards::apart(policy, uplink, direction, &mut told) else { continue };
-            notes.append(&mut told.notes);
+            let mut plan = held::plan(policy, plane, uplink, direction, here, strictness);
+            problems.append(&mut plan.refused);
+            let Some((pool, cards)) = cards::apart(policy, uplink, direction, &mut plan) else { continue };
+            notes.append(&mut plan.notes);
             // Where nobody's receiving is limited there is nothing to share.
-            if direction == Direction::GuestRx && told.seated.is_empty() && told.unheld.is_empty() {
+            if direction == Direction::GuestRx && plan.seated.is_empty() && plan.unheld.is_empty() {
                 continue;
             }
-            let queue = held::queue(direction, told.seated.iter().map(|(_, holding)| holding));
-            let mut interfaces = told.seated.into_iter();
-            let seat = |seat: &vmio_model::policy::pool::Seat| {
-                let found = if seat.who == Who::Interface { interfaces.next() } else { None };
+            let queue = held::queue(direction, plan.seated.iter().map(|(_, holding)| holding));
+            let mut interfaces = plan.seated.into_iter();
+            let seat = |seat: &vmio_model::policy::pool::PoolMember| {
+                let found = if seat.who == MemberKind::Interface { interfaces.next() } else { None };
                 let (name, who, class) = (seat.name.clone(), seat.who, seat.class.clone());
                 match found {
                     Some((Matched { found, number, .. }, holding)) => {
@@ -213,7 +213,7 @@ pub fn desired(
                         Seated { name, who, class, number: *number, interface, holding: Some(holding), pids }
                     }
                     None => {
-                        let number = if who == Who::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
+                        let number = if who == MemberKind::Host { HOST_NUMBER } else { DEFAULT_NUMBER };
                         Seated { name, who, class, number, interface: None, holding: None, pids: Vec::new() }
                     }
                 }
@@ -222,7 +222,7 @@ pub fn desired(
             match compile(&pool, plane) {
                 Ok(compiled) => {
                     let key = PoolKey { uplink: uplink.clone(), direction };
-                    pools.push(DesiredPool { key, pool, seats, cards, unheld: told.unheld, queue, compiled });
+                    pools.push(DesiredPool { key, pool, seats, cards, unheld: plan.unheld, queue, compiled });
                 }
                 Err(Refusal(reasons)) => problems.extend(reasons),
             }
@@ -262,7 +262,7 @@ const NAMED: usize = 8;
 
 /// An interface with the entry that it belongs to.
 struct Matched<'a> {
-    found: &'a Found,
+    found: &'a DiscoveredInterface,
     entry: &'a Entry,
     number: u16,
 }

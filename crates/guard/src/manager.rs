@@ -12,11 +12,11 @@ use vmio_model::policy::{Direction, Policy};
 use crate::core::Core;
 use crate::daemon::{Daemon, Gone};
 use crate::demand::{Breach, Demand};
-use crate::found::Found;
 use crate::groups::{Groups, GuestSeen};
+use crate::interface::DiscoveredInterface;
 use crate::observed::Survey;
 use crate::planes::{Plane, PlaneError, linux, observe};
-use crate::source::Seen;
+use crate::source::Discovery;
 use crate::undo_log::{Entries, Entry, HOST, UndoLog};
 
 mod change;
@@ -52,7 +52,7 @@ pub struct Manager {
     waiting: Option<Waiting>,
     /// Whether it began with what was in force before a change that nobody had confirmed.
     began_before: bool,
-    found: Vec<Found>,
+    found: Vec<DiscoveredInterface>,
     demand: Demand,
     appeared: Vec<Duration>,
     appeared_time: Duration,
@@ -99,7 +99,7 @@ pub struct Start {
 }
 
 /// Looks at what is there, once, with the uplinks of the policy.
-pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<Found>, linux::Error>>;
+pub type LookFirst = Box<dyn FnOnce(&BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, linux::Error>>;
 
 impl Manager {
     /// The parts of the ledger whose entries it keeps: to be cleared when the limits are taken off without it.
@@ -165,7 +165,7 @@ impl Manager {
     ///
     /// # Errors
     /// When the plane cannot hold it, or fails.
-    pub fn see(&mut self, seen: Seen) -> Result<(), ManagerError> {
+    pub fn see(&mut self, seen: Discovery) -> Result<(), ManagerError> {
         let before = self.limited();
         // What goes while the limits are taken off is no trouble.
         let Some(daemon) = &self.daemon else { return Ok(()) };
@@ -245,7 +245,7 @@ impl Manager {
         let left = self.waiting.as_ref().map(Waiting::left);
         let files = self.read.files.iter().map(|(name, _)| name.clone()).collect();
         let changed = self.texts.0.files().is_ok_and(|files| files != self.read.files);
-        Ok(document::status(document::Known {
+        Ok(document::status(document::StatusParts {
             plane: self.plane,
             allocator: self.allocator,
             started: self.started.duration_since(UNIX_EPOCH).unwrap_or_default(),

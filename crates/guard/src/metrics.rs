@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use vmio_model::rate::BitRate;
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use crate::manager::document::{MemberDocument, PoolDocument, Status};
 
@@ -286,7 +286,7 @@ fn members(out: &mut Text, status: &Status) {
             let _ = writeln!(out.0, "}} {value}");
         }
         if metric.name == DROPPED {
-            behind(out, status);
+            stage_drops(out, status);
         }
     }
     let name = "enforcement";
@@ -301,7 +301,7 @@ fn members(out: &mut Text, status: &Status) {
 }
 
 /// What was dropped behind the queues of the guests is nobody's of them.
-fn behind(out: &mut Text, status: &Status) {
+fn stage_drops(out: &mut Text, status: &Status) {
     for pool in &status.pools {
         if let Some(stage) = &pool.stage {
             let labels = [("uplink", pool.uplink.as_str()), ("direction", pool.direction.word()), ("place", "uplink")];
@@ -326,7 +326,7 @@ impl Text {
 
 /// A label's value: an interface may be called nearly anything. What must not be shown (a line feed too) is replaced.
 fn escaped(text: &str) -> String {
-    shown::line(text).replace('\\', "\\\\").replace('"', "\\\"")
+    sanitize::line(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use vmio_node::linux::net::Interfaces;
 
 use crate::core::PoolStatus;
 use crate::desired::PoolKey;
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 use crate::planes::PlaneError;
 use crate::planes::observe::{Bytes, links, of_guest};
 
@@ -174,7 +174,12 @@ impl Survey {
     ///
     /// # Errors
     /// When the counters cannot be read.
-    pub fn look(&mut self, found: &[Found], pools: &[PoolStatus], policy: &Policy) -> Result<(), PlaneError> {
+    pub fn look(
+        &mut self,
+        found: &[DiscoveredInterface],
+        pools: &[PoolStatus],
+        policy: &Policy,
+    ) -> Result<(), PlaneError> {
         self.second(Instant::now(), links()?, found, pools, policy);
         Ok(())
     }
@@ -183,7 +188,7 @@ impl Survey {
         &mut self,
         at: Instant,
         links: BTreeMap<String, Bytes>,
-        found: &[Found],
+        found: &[DiscoveredInterface],
         pools: &[PoolStatus],
         policy: &Policy,
     ) {
@@ -204,7 +209,13 @@ impl Survey {
         (self.last, self.passed) = (Some((at, links)), passed);
     }
 
-    fn interfaces(&mut self, seconds: f64, links: &BTreeMap<String, Bytes>, found: &[Found], policy: &Policy) {
+    fn interfaces(
+        &mut self,
+        seconds: f64,
+        links: &BTreeMap<String, Bytes>,
+        found: &[DiscoveredInterface],
+        policy: &Policy,
+    ) {
         let names: BTreeSet<&String> = found.iter().map(|f| &f.interface.name).collect();
         self.hardware.retain(|name, _| names.contains(name));
         let node = Local::new();
@@ -317,7 +328,7 @@ impl Survey {
 }
 
 /// The uplink that an interface shares: that of its entry, the only one, or the one that it is bridged to.
-pub fn uplink(found: &Found, policy: &Policy) -> Option<String> {
+pub fn uplink(found: &DiscoveredInterface, policy: &Policy) -> Option<String> {
     let entry = vmio_model::policy::assign::assign(policy, &found.interface).map(|a| a.entry.uplink.clone());
     let only = || policy.uplinks.keys().next().filter(|_| policy.uplinks.len() == 1).cloned();
     let bridged = || found.ways.iter().find(|(_, way)| way.routed == Some(false)).map(|(name, _)| name.clone());

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use vmio_model::control::Allocator;
 
-use crate::alone::Alone;
 use crate::api::{self, Listeners, Server, Shared, Token, Wish};
 use crate::demand::Breach;
 use crate::groups::{Groups, GroupsError};
 use crate::manager::document::Status;
 use crate::manager::{Manager, ManagerError, Start, Texts};
+use crate::namespace_lock::NamespaceLock;
 use crate::planes::linux::{self, Error};
 use crate::planes::{Entry, Options};
 use crate::source::guests::Here;
-use crate::source::{Guests, Seen, Source, Watch};
+use crate::source::{Discovery, Guests, Source, Watch};
 use crate::undo_log::{UndoLog, UndoLogError};
 
 /// How often the main thread counts, and looks whether a change is to be taken back.
@@ -141,9 +141,9 @@ impl Service {
         let log = UndoLog::open(&self.state)?;
         let system = |(what, source): (String, io::Error)| ServiceError::System { what, source };
         // Until it has ended. Who only observes is in nobody's way.
-        let _alone = if self.plane.abilities.plane == linux::ENTRY.abilities.plane {
-            let alone = Alone::take().map_err(|e| system(("look for another guard".into(), e)))?;
-            Some(alone.map_err(ServiceError::Another)?)
+        let _namespace_lock = if self.plane.abilities.plane == linux::ENTRY.abilities.plane {
+            let lock = NamespaceLock::take().map_err(|e| system(("look for another guard".into(), e)))?;
+            Some(lock.map_err(ServiceError::Another)?)
         } else {
             None
         };
@@ -205,7 +205,7 @@ impl Service {
 fn watch(manager: &Shared, say: Sender<Heard>, uplinks: BTreeSet<String>) -> io::Result<Watch> {
     let manager = Arc::clone(manager);
     let guests = || -> Box<dyn Guests> { Box::new(Here::default()) };
-    let tell = move |seen: Result<Seen, Error>| {
+    let tell = move |seen: Result<Discovery, Error>| {
         let mut manager = api::lock(&manager);
         let done = match seen {
             Ok(seen) => manager.see(seen),

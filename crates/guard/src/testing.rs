@@ -4,7 +4,7 @@
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::{Links, Policy};
 
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 use crate::undo_log::Entry;
 
 /// A class for the taps of one uplink.
@@ -24,7 +24,7 @@ pub fn policy(text: &str) -> Policy {
 }
 
 /// A tap behind which no guest is known.
-pub fn tap(index: u32) -> Found {
+pub fn tap(index: u32) -> DiscoveredInterface {
     Interface { index, name: format!("tap{index}"), ..Interface::default() }.into()
 }
 

@@ -9,13 +9,13 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vmio_guard::core::Core;
-use vmio_guard::found::Found;
+use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::Plane;
 use vmio_guard::planes::linux::links;
 use vmio_model::policy::assign::Interface;
 
-use crate::common::bed::bed;
 use crate::common::state::State;
+use crate::common::test_host::test_host;
 use crate::root_plane::policy;
 use crate::root_receive::LIMITED;
 use crate::root_takeover::{attached_once, kept, start};
@@ -40,7 +40,7 @@ fn helper_guard() {
         macs: vec![format!("02:00:00:00:01:{i:02x}")],
         ..Interface::default()
     };
-    let both: Vec<Found> = vec![interface(1).into(), interface(2).into()];
+    let both: Vec<DiscoveredInterface> = vec![interface(1).into(), interface(2).into()];
     let plain = LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", "");
     loop {
         let mut core = Core::start(kept(Path::new(&ledger)), policy(LIMITED), both.clone()).unwrap();
@@ -55,7 +55,7 @@ fn helper_guard() {
 fn killed_at_any_moment(pinned: bool, seed: u64) {
     println!("seed {seed}");
     apart_with_bpffs(pinned, || {
-        let bed = bed(2);
+        let host = test_host(2);
         run(&["tc qdisc add dev u0 root handle 11: tbf rate 90mbit burst 20k limit 100k"]);
         let before = State::now();
         let ledger = tempfile::tempdir().unwrap();
@@ -81,9 +81,9 @@ fn killed_at_any_moment(pinned: bool, seed: u64) {
                 assert_eq!(State::now(), before, "seed {seed}, kill {kill}");
                 continue;
             }
-            let mut next = start(&bed, ledger.path(), LIMITED);
+            let mut next = start(&host, ledger.path(), LIMITED);
             assert_eq!(next.reconcile().unwrap(), 0, "seed {seed}, kill {kill}");
-            attached_once(&bed, pinned);
+            attached_once(&host, pinned);
             next.leave();
         }
         kept(ledger.path()).undo().unwrap();

@@ -8,9 +8,9 @@ use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::bed::{Bed, SINK, bed};
 use crate::common::flood::{floods, under};
 use crate::common::state::State;
+use crate::common::test_host::{SINK, TestHost, test_host};
 use crate::root_plane::{interfaces, policy, tx};
 use crate::root_stage::behind_a_firewall;
 use crate::root_takeover::kept;
@@ -20,10 +20,10 @@ use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb};
 use vmio_guard::planes::{Count, Observation, Plane, PlaneError, Scope, Setting};
 use vmio_model::allocate::Member;
 use vmio_model::allocate::dba::Measures;
-use vmio_model::control::{Allocator, Control, Seen};
+use vmio_model::control::{Allocator, Control, PeriodSample};
 use vmio_model::policy::Abilities;
 use vmio_model::policy::compile::shared;
-use vmio_model::policy::pool::Who;
+use vmio_model::policy::pool::MemberKind;
 use vmio_model::rate::{BitRate, ByteRate};
 use vmio_testbed::net::{apart, apart_with_bpffs};
 use vmio_testbed::{poll_for, poll_until};
@@ -87,8 +87,8 @@ impl Plane for Recorder {
 }
 
 /// What a period shows by what passed: nobody is held back but who lost packets, or had to wait at both ends.
-fn seen(before: &[Count], now: &[Count]) -> Vec<Seen> {
-    let one = |(before, now): (&Count, &Count)| Seen {
+fn seen(before: &[Count], now: &[Count]) -> Vec<PeriodSample> {
+    let one = |(before, now): (&Count, &Count)| PeriodSample {
         offered: 0,
         passed: (now.passed_bytes - before.passed_bytes) * 8,
         held_back: now.dropped_packets > before.dropped_packets || (before.waiting_bytes > 0 && now.waiting_bytes > 0),
@@ -114,9 +114,9 @@ impl Run {
 
 /// Until limits are fair, and for two seconds more: in the first what a pause let gather is spent. Where one of the three
 /// pauses, the published loop gives what is its to the others and never takes it back while these want it: then `None`.
-fn flooded(core: &mut Core<Recorder>, bed: &Bed, members: &[Member]) -> Option<Run> {
+fn flooded(core: &mut Core<Recorder>, host: &TestHost, members: &[Member]) -> Option<Run> {
     let mut run = Run { counts: Vec::new(), told: Vec::new() };
-    under(floods(bed, &[1, 2, 3]), || {
+    under(floods(host, &[1, 2, 3]), || {
         // Who comes first is nobody's matter here: all have more than their minimum lets through before the loop begins.
         let waiting = |core: &mut Core<Recorder>| core.plane().linux.observe(Scope::Counts(&tx())).unwrap().counts;
         poll_until("floods", || waiting(core)[1..4].iter().all(|count| count.waiting_bytes > 0));
@@ -140,17 +140,17 @@ fn flooded(core: &mut Core<Recorder>, bed: &Bed, members: &[Member]) -> Option<R
 #[ignore = "root"]
 fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
     apart(|| {
-        let mut bed = bed(3);
-        let (uplink, there) = (bed.uplink.clone(), interfaces(&bed));
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        let mut host = test_host(3);
+        let (uplink, there) = (host.uplink.clone(), interfaces(&host));
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         let allocator = Allocator::Dba(Measures::Passed);
         let (mut core, run) = poll_for("three that flood all the time, and fair limits", || {
             let plane = Recorder { linux: Linux::open(false).unwrap(), recorded: Vec::new() };
             let mut core = Core::start_by(allocator, plane, policy(POLICY), there.clone()).unwrap();
             assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
             let members = core.desired().pools[0].pool.members();
-            match flooded(&mut core, &bed, &members) {
+            match flooded(&mut core, &host, &members) {
                 Some(run) => Ok((core, run)),
                 None => {
                     let last = core.in_force(&tx()).unwrap().clone();
@@ -162,7 +162,7 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
         let pool = core.desired().pools[0].pool.clone();
         let (shared, members) = (shared(&pool, &Abilities::HTB), pool.members());
         // The loop alone, with the counters that the plane gave.
-        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != Who::Interface).collect();
+        let apart: Vec<bool> = pool.seats.iter().map(|seat| seat.who != MemberKind::Interface).collect();
         let mut alone = Control::of_limits(shared, members, allocator, 1514 * 8).ranked_without(&apart);
         assert_eq!(core.plane().recorded.len(), run.told.len());
         for (counts, (time, caps)) in run.counts.windows(2).zip(&run.told[1..]) {
@@ -176,9 +176,9 @@ fn what_the_kernel_gives_is_what_the_loop_makes_of_the_same_counters() {
         assert!(core.reconcile().unwrap() > 0);
         assert_eq!(core.reconcile().unwrap(), 0);
         let limit = core.in_force(&tx()).unwrap().caps[1].bytes();
-        assert_eq!(leaves(&mut bed.netlink, &uplink)[&16], (limit, limit));
+        assert_eq!(leaves(&mut host.netlink, &uplink)[&16], (limit, limit));
         core.undo().unwrap();
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
     });
 }
 
@@ -215,24 +215,24 @@ fn leaves(netlink: &mut Netlink, at: &Device) -> BTreeMap<u16, (ByteRate, ByteRa
 fn a_loop_takes_over_from_the_other_kind_and_undo_leaves_nothing() {
     for staged in [false, true] {
         apart_with_bpffs(true, || {
-            let mut bed = bed(3);
+            let mut host = test_host(3);
             let (before, ledger) = (State::now(), tempfile::tempdir().unwrap());
-            let there = if staged { behind_a_firewall(interfaces(&bed)) } else { interfaces(&bed) };
+            let there = if staged { behind_a_firewall(interfaces(&host)) } else { interfaces(&host) };
             let by = |allocator| Core::start_by(allocator, kept(ledger.path()), policy(POLICY), there.clone()).unwrap();
-            let uplink = bed.uplink.clone();
-            let lends = |bed: &mut Bed| {
+            let uplink = host.uplink.clone();
+            let lends = |host: &mut TestHost| {
                 let ifb = format!("vmiotx{:x}", uplink.index);
-                let at = if staged { ifb::find(&mut bed.netlink, &ifb).unwrap().unwrap() } else { uplink.clone() };
-                leaves(&mut bed.netlink, &at).range(16..).all(|(_, (rate, ceil))| rate != ceil)
+                let at = if staged { ifb::find(&mut host.netlink, &ifb).unwrap().unwrap() } else { uplink.clone() };
+                leaves(&mut host.netlink, &at).range(16..).all(|(_, (rate, ceil))| rate != ceil)
             };
             by(Allocator::Exact).leave();
-            assert!(lends(&mut bed), "a hierarchy lends");
+            assert!(lends(&mut host), "a hierarchy lends");
             let mut core = by(Allocator::Dba(Measures::Offered));
-            assert!(!lends(&mut bed), "a limit is a limit");
+            assert!(!lends(&mut host), "a limit is a limit");
             assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
             core.leave();
             let core = by(Allocator::Exact);
-            assert!(lends(&mut bed), "and back");
+            assert!(lends(&mut host), "and back");
             core.undo().unwrap();
             assert_eq!(State::now(), before);
         });

@@ -89,14 +89,15 @@ impl Guest {
     }
 
     fn files(&self) -> Vec<PathBuf> {
-        let names: &[(&str, &str)] = match self.v2 {
-            true => &[("cpu", "cpu.weight"), ("cpu", "cpu.max"), ("memory", "memory.max")],
-            false => &[
+        let names: &[(&str, &str)] = if self.v2 {
+            &[("cpu", "cpu.weight"), ("cpu", "cpu.max"), ("memory", "memory.max")]
+        } else {
+            &[
                 ("cpu", "cpu.shares"),
                 ("cpu", "cpu.cfs_quota_us"),
                 ("memory", "memory.limit_in_bytes"),
                 ("cpu", "cpu.cfs_period_us"),
-            ],
+            ]
         };
         names.iter().map(|(controller, file)| self.dirs[controller].join(file)).collect()
     }
@@ -135,9 +136,10 @@ fn limits_of_a_group_are_set_and_put_back_bit_by_bit() {
     assert_eq!(groups.reconcile(&gold, &seen), changes(3, 0, 0), "{:?}", groups.status());
     let in_force = guest.texts();
     let memory = format!("{}\n", 300_123_456u64 / 4096 * 4096);
-    let wanted = match guest.v2 {
-        true => vec!["333\n".to_owned(), "12500 100000\n".into(), memory],
-        false => vec!["3410\n".to_owned(), "12500\n".into(), memory, "100000\n".into()],
+    let wanted = if guest.v2 {
+        vec!["333\n".to_owned(), "12500 100000\n".into(), memory]
+    } else {
+        vec!["3410\n".to_owned(), "12500\n".into(), memory, "100000\n".into()]
     };
     assert_eq!(in_force, wanted);
     for limit in &groups.status()[0].limits {

@@ -5,18 +5,18 @@
 
 use serde_json::Value;
 
-use crate::common::bed::{Bed, bed};
 use crate::common::holder::Holder;
+use crate::common::test_host::{TestHost, test_host};
 use crate::common::{M, nic};
 use crate::root_plane::policy;
 use vmio_guard::core::{Core, HeldStatus};
 use vmio_guard::desired::PoolKey;
-use vmio_guard::found::Found;
+use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::linux::tap::{self, UNLIMITED};
 use vmio_guard::planes::linux::{Linux, links};
 use vmio_guard::planes::{Options, Plane, Scope};
 use vmio_guard::undo_log::UndoLog;
-use vmio_model::holding::{Waits, Way, send_buffer_bytes};
+use vmio_model::holding::{PacketPath, QueueingPoint, send_buffer_bytes};
 use vmio_model::policy::Direction;
 use vmio_model::policy::assign::Interface;
 use vmio_testbed::net::{apart, run};
@@ -32,7 +32,7 @@ match = { name = \"t1\" }
 class = \"gold\"
 ";
 
-const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
+const OPEN: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
 
 /// A tap `t1` that a process has, on the bridge.
 fn plugged(queues: usize) -> Holder {
@@ -41,11 +41,11 @@ fn plugged(queues: usize) -> Holder {
     holder
 }
 
-fn found(bed: &mut Bed, pids: &[u32]) -> Found {
-    let index = links::find(&mut bed.netlink, "t1").unwrap().index;
+fn found(host: &mut TestHost, pids: &[u32]) -> DiscoveredInterface {
+    let index = links::find(&mut host.netlink, "t1").unwrap().index;
     let macs = vec!["02:00:00:00:01:01".to_owned()];
     let interface = Interface { index, name: "t1".into(), macs, ..Interface::default() };
-    Found {
+    DiscoveredInterface {
         nic: Some(nic("virtio-net", "tap")),
         ways: [("u0".to_owned(), OPEN)].into(),
         pids: pids.to_vec(),
@@ -53,7 +53,7 @@ fn found(bed: &mut Bed, pids: &[u32]) -> Found {
     }
 }
 
-fn start(log: &UndoLog, text: &str, there: Vec<Found>) -> Core<Linux> {
+fn start(log: &UndoLog, text: &str, there: Vec<DiscoveredInterface>) -> Core<Linux> {
     let options = Options { log: log.clone(), ..Options::default() };
     Core::start(Linux::with(&options).unwrap(), policy(text), there).unwrap()
 }
@@ -65,7 +65,7 @@ fn status(core: &mut Core<Linux>) -> HeldStatus {
 fn held(core: &mut Core<Linux>, bytes: u32) {
     poll_until("a tap held", || {
         let status = status(core);
-        (status.waits, status.send_buffer_bytes) == (Waits::Held, Some(bytes))
+        (status.waits, status.send_buffer_bytes) == (QueueingPoint::Held, Some(bytes))
     });
 }
 
@@ -90,15 +90,15 @@ fn flooded(core: &mut Core<Linux>, holder: &mut Holder) -> (u64, u64) {
 #[ignore = "root"]
 fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
     apart(|| {
-        let mut bed = bed(0);
+        let mut host = test_host(0);
         run(&["bridge fdb replace 02:00:00:00:00:09 dev u0 master static"]);
         let mut holder = plugged(2);
-        let there = found(&mut bed, &[std::process::id(), holder.child.id()]);
+        let there = found(&mut host, &[std::process::id(), holder.child.id()]);
         let log = UndoLog::memory();
         // Its process is not known yet: the excess waits in the queue, and then is dropped.
-        let mut core = start(&log, POLICY, vec![Found { pids: Vec::new(), ..there.clone() }]);
+        let mut core = start(&log, POLICY, vec![DiscoveredInterface { pids: Vec::new(), ..there.clone() }]);
         poll_until("nobody has it", || status(&mut core).reason.contains("no process of its guest"));
-        assert_eq!((status(&mut core).waits, status(&mut core).send_buffer_bytes), (Waits::Queued, None));
+        assert_eq!((status(&mut core).waits, status(&mut core).send_buffer_bytes), (QueueingPoint::Queued, None));
         let (dropped, again) = flooded(&mut core, &mut holder);
         assert!(dropped > 0 && again == 0, "{dropped} dropped");
 
@@ -134,18 +134,18 @@ fn under_a_flood_nothing_is_dropped_and_the_process_waits() {
 #[ignore = "root"]
 fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_undone() {
     apart(|| {
-        let mut bed = bed(0);
+        let mut host = test_host(0);
         let mut holder = plugged(1);
         let log = UndoLog::memory();
         let bytes = send_buffer_bytes(20 * M);
-        let there = found(&mut bed, &[holder.child.id()]);
+        let there = found(&mut host, &[holder.child.id()]);
         let mut core = start(&log, POLICY, vec![there]);
         held(&mut core, bytes);
         drop(holder);
-        poll_until("the end of the tap", || links::look(&mut bed.netlink, "t1").unwrap().is_none());
+        poll_until("the end of the tap", || links::look(&mut host.netlink, "t1").unwrap().is_none());
         holder = plugged(1);
         assert_eq!(holder.sizes(), [UNLIMITED]);
-        let there = found(&mut bed, &[holder.child.id()]);
+        let there = found(&mut host, &[holder.child.id()]);
         core.see(vec![there.clone()]).unwrap();
         held(&mut core, bytes);
         poll_until("one entry", || written(&log).len() == 1);
@@ -173,10 +173,10 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
         // What somebody else sets meanwhile is told, left alone, and nobody else's trouble.
         let mut core = start(&log, POLICY, vec![there.clone()]);
         held(&mut core, bytes);
-        let device = links::find(&mut bed.netlink, "t1").unwrap();
+        let device = links::find(&mut host.netlink, "t1").unwrap();
         tap::hold(&tap::plan(&device, holder.process(), 77_000).unwrap()).unwrap();
         poll_until("it is another's", || status(&mut core).reason.contains("77000 bytes"));
-        assert_eq!(status(&mut core).waits, Waits::Queued);
+        assert_eq!(status(&mut core).waits, QueueingPoint::Queued);
         core.reconcile().unwrap();
         core.undo().unwrap();
         assert_eq!((holder.sizes(), written(&log)), (vec![77_000], Vec::new()));
@@ -187,10 +187,10 @@ fn a_hypervisor_that_restarts_is_held_again_and_one_that_another_guard_held_is_u
 #[ignore = "root"]
 fn a_queue_that_is_switched_off_is_told_and_undone_later() {
     apart(|| {
-        let mut bed = bed(0);
+        let mut host = test_host(0);
         let mut holder = plugged(2);
         let log = UndoLog::memory();
-        let there = found(&mut bed, &[holder.child.id()]);
+        let there = found(&mut host, &[holder.child.id()]);
         let mut core = start(&log, POLICY, vec![there]);
         let bytes = send_buffer_bytes(20 * M);
         held(&mut core, bytes);

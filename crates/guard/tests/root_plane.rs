@@ -9,17 +9,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::M;
-use crate::common::bed::{Bed, SINK, bed, carried, send};
 use crate::common::flood::{Load, Look, floods, stream, under, while_full};
+use crate::common::test_host::{SINK, TestHost, carried, send, test_host};
 use vmio_guard::core::Core;
 use vmio_guard::desired::PoolKey;
-use vmio_guard::found::Found;
+use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::linux::{Linux, htb};
 use vmio_guard::planes::{Count, Plane, Scope};
 use vmio_model::allocate::Member;
-use vmio_model::holding::Waits;
+use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::assign::Interface;
-use vmio_model::policy::pool::Seat;
+use vmio_model::policy::pool::PoolMember;
 use vmio_model::policy::{Abilities, Direction, Links, Policy};
 use vmio_model::simulate::{self, Allocator, Enforcement, SECOND, Scenario, Settings, Source, Vif};
 use vmio_testbed::net::{apart, run, tried};
@@ -58,15 +58,15 @@ pub fn tx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestTx }
 }
 
-pub fn interfaces(bed: &Bed) -> Vec<Found> {
-    let one = |t: &crate::common::bed::Tenant| Interface {
+pub fn interfaces(host: &TestHost) -> Vec<DiscoveredInterface> {
+    let one = |t: &crate::common::test_host::Tenant| Interface {
         index: t.device.index,
         name: t.device.name.clone(),
         macs: vec![t.address.map(|b| format!("{b:02x}")).join(":")],
         vms: if t.device.name == "t2" { vec!["db".into()] } else { Vec::new() },
         netns: None,
     };
-    bed.tenants.iter().map(|tenant| one(tenant).into()).collect()
+    host.tenants.iter().map(|tenant| one(tenant).into()).collect()
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
@@ -78,7 +78,7 @@ const MEMBERS: [&str; 5] = ["host", "t1", "t2", "t3", "default"];
 
 /// Shares of what passed while these members flood (0 is the host, then the tenants), of the periods in which all of them
 /// had something waiting.
-pub fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
+pub fn shares(core: &mut Core<Linux>, host: &TestHost, who: &[usize]) -> Vec<f64> {
     let look = |time: Duration| {
         if !time.is_zero() {
             core.tick(time).unwrap();
@@ -87,18 +87,19 @@ pub fn shares(core: &mut Core<Linux>, bed: &Bed, who: &[usize]) -> Vec<f64> {
     };
     // A class's bucket of 128 KiB, full at first, is spent before.
     let times = (Duration::from_secs(2), Duration::from_secs(1));
-    under(floods(bed, who), || while_full(who, times, look)).shares()
+    under(floods(host, who), || while_full(who, times, look)).shares()
 }
 
 /// The same shares by the simulation, which runs the same program in virtual time.
 fn simulated(core: &Core<Linux>, who: &[usize]) -> Vec<f64> {
     let pool = &core.desired().pools[0].pool;
-    let vif = |(seat, member): (&Seat, Member)| Vif {
+    let vif = |(seat, member): (&PoolMember, Member)| Vif {
         name: seat.name.clone(),
         contract: member,
-        source: Source::OpenLoop(match who.iter().any(|i| seat.name == MEMBERS[*i]) {
-            true => vec![(0, pool.capacity)],
-            false => Vec::new(),
+        source: Source::OpenLoop(if who.iter().any(|i| seat.name == MEMBERS[*i]) {
+            vec![(0, pool.capacity)]
+        } else {
+            Vec::new()
         }),
     };
     let scenario = Scenario {
@@ -120,20 +121,20 @@ fn simulated(core: &Core<Linux>, who: &[usize]) -> Vec<f64> {
 #[ignore = "root"]
 fn a_policy_is_in_force_and_off_again() {
     apart(|| {
-        let mut bed = bed(3);
-        let uplink = bed.uplink.clone();
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let mut core = Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&bed)).unwrap();
+        let mut host = test_host(3);
+        let uplink = host.uplink.clone();
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&host)).unwrap();
         let names: Vec<&str> = core.desired().pools[0].seats.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, MEMBERS);
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         poll_until("a first packet", || {
-            bed.tenants[0].namespace.inside(|| send(1));
+            host.tenants[0].namespace.inside(|| send(1));
             counts(&mut core)[1].passed_bytes > 0
         });
         // All three: gold 4 of its own, the rest two to one up to its maximum, which priority 2 fills first.
-        let all = shares(&mut core, &bed, &[1, 2, 3]);
+        let all = shares(&mut core, &host, &[1, 2, 3]);
         for (name, (got, want)) in MEMBERS.iter().zip(all.iter().zip([0.0, 0.5, 0.333, 0.167, 0.0])) {
             assert!((got - want).abs() < 0.05, "{name}: {got:.3} where {want} is right; all: {all:?}");
         }
@@ -141,7 +142,7 @@ fn a_policy_is_in_force_and_off_again() {
             assert!((kernel - simulation).abs() < 0.06, "{name}: {kernel:.3}, simulated {simulation:.3}");
         }
         // Gold idle: its 4 are kept free by the loop, which the scheduler alone would lend.
-        let idle = shares(&mut core, &bed, &[2, 3]);
+        let idle = shares(&mut core, &host, &[2, 3]);
         assert!((idle[2] - 0.667).abs() < 0.05 && idle[1] < 0.01, "{idle:?}");
         // A packet that its namespace sends by itself is demand, for a period.
         poll_until("gold's 4 are off the root", || {
@@ -154,12 +155,12 @@ fn a_policy_is_in_force_and_off_again() {
         assert_eq!(core.reconcile().unwrap(), 0);
         // Another policy, and a guest that goes.
         core.reload(policy(&POLICY.replace("10Mbit", "20Mbit"))).unwrap();
-        let two = interfaces(&bed)[..2].to_vec();
+        let two = interfaces(&host)[..2].to_vec();
         core.see(two).unwrap();
         assert_eq!(core.desired().pools[0].seats.len(), 4);
         assert_eq!(core.reconcile().unwrap(), 0);
         core.undo().unwrap();
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
     });
 }
 
@@ -169,11 +170,11 @@ fn a_policy_is_in_force_and_off_again() {
 #[ignore = "root"]
 fn what_waits_in_default_while_others_fill_the_uplink_is_thrown_away() {
     apart(|| {
-        let bed = bed(2);
+        let host = test_host(2);
         let mut core =
-            Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&bed)[1..].to_vec()).unwrap();
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
-        under(floods(&bed, &[2]), || {
+            Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&host)[1..].to_vec()).unwrap();
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        under(floods(&host, &[2]), || {
             let silver = |core: &mut Core<Linux>| counts(core)[1];
             poll_until("a full queue", || silver(&mut core).waiting_bytes > 0);
             // Where the flood pauses, the uplink carries what waits in default, and it is begun anew.
@@ -181,7 +182,7 @@ fn what_waits_in_default_while_others_fill_the_uplink_is_thrown_away() {
                 // What it may send at once goes first.
                 let mut before = Count::default();
                 poll_until("packets that wait", || {
-                    bed.tenants[0].namespace.inside(|| send(50));
+                    host.tenants[0].namespace.inside(|| send(50));
                     before = counts(&mut core)[2];
                     before.waiting_bytes > 10_000
                 });
@@ -205,15 +206,15 @@ fn what_waits_in_default_while_others_fill_the_uplink_is_thrown_away() {
 #[ignore = "root"]
 fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
     apart(|| {
-        let bed = bed(2);
+        let host = test_host(2);
         run(&[
             "ip addr add 10.9.0.1/24 dev br0",
             "ip neigh replace 10.9.0.9 lladdr 02:00:00:00:00:09 dev br0 nud permanent",
         ]);
         // Of the two tenants one is in the policy.
         let mut core =
-            Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&bed)[..1].to_vec()).unwrap();
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+            Core::start(Linux::open(false).unwrap(), policy(POLICY), interfaces(&host)[..1].to_vec()).unwrap();
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<u64>>();
         let grew = |core: &mut Core<Linux>, send: &dyn Fn()| {
             let before = passed(core);
@@ -225,7 +226,7 @@ fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
         };
         assert_eq!(core.desired().pools[0].seats.len(), 3, "host, t1, default");
         assert_eq!(grew(&mut core, &|| send(10)), [true, false, false], "the host");
-        let from = |i: usize| bed.tenants[i].namespace.inside(|| send(10));
+        let from = |i: usize| host.tenants[i].namespace.inside(|| send(10));
         assert_eq!(grew(&mut core, &|| from(0)), [false, true, false], "a member");
         assert_eq!(grew(&mut core, &|| from(1)), [false, false, true], "a stranger");
         core.undo().unwrap();
@@ -239,20 +240,20 @@ fn the_hosts_own_traffic_is_its_members_and_strangers_are_defaults() {
 fn segments_and_their_framing_fit_into_the_capacity() {
     const CAPACITY: f64 = 100e6;
     apart(|| {
-        let bed = bed(1);
+        let host = test_host(1);
         // What comes out of the queues is cut here, so that each frame is counted; they still see what is not.
         run(&["ip link set u0 gso_max_segs 1"]);
         let text = "[uplink.u0]\ncapacity = \"100Mbit\"\nframing = \"ethernet\"\n[class.gold]\n\
                     [[interface]]\nmatch = { name = \"t1\" }\nclass = \"gold\"\n";
-        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&bed)).unwrap();
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&host)).unwrap();
         assert!(core.notes().iter().any(|note| note.contains("of 100 Mbit/s are shared")), "{:?}", core.notes());
-        under(stream(&bed), || {
+        under(stream(&host), || {
             // Then what may pass at once has passed.
             poll_until("a queue", || counts(&mut core)[1].waiting_bytes > 0);
             poll_for("a sender that fills the uplink for 2.5 s", || {
-                let (began, before) = (Instant::now(), carried(&bed));
+                let (began, before) = (Instant::now(), carried(&host));
                 thread::sleep(Duration::from_millis(2500));
-                let (after, time) = (carried(&bed), began.elapsed().as_secs_f64());
+                let (after, time) = (carried(&host), began.elapsed().as_secs_f64());
                 let (frames, bytes) = (after.0 - before.0, after.1 - before.1);
                 let wire = (bytes + 24 * frames) as f64 * 8.0 / time / CAPACITY;
                 assert!(bytes / frames > 1400, "{frames} frames, {bytes} bytes: each is counted, and full");
@@ -271,11 +272,11 @@ fn segments_and_their_framing_fit_into_the_capacity() {
 #[ignore = "root"]
 fn where_no_flow_sheds_its_own_packets_status_says_so() {
     apart(|| {
-        let mut bed = bed(1);
-        let has = htb::has_flows(&mut bed.netlink).unwrap();
+        let mut host = test_host(1);
+        let has = htb::has_flows(&mut host.netlink).unwrap();
         let text = "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.gold]\n\
                     [[interface]]\nmatch = { name = \"t1\" }\nclass = \"gold\"\n";
-        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&bed)).unwrap();
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&host)).unwrap();
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
         let (_, queues) = tried("tc qdisc show dev u0");
         let kind = if has { "fq_codel" } else { "bfifo" };
@@ -289,7 +290,10 @@ fn where_no_flow_sheds_its_own_packets_status_says_so() {
             .reason
             .ends_with("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel");
         assert_eq!((noted, told), (!has, !has), "{:?}, {held:?}", core.notes());
-        assert!(held.waits == Waits::Queued && held.reason.starts_with("no guest is known behind it"), "{held:?}");
+        assert!(
+            held.waits == QueueingPoint::Queued && held.reason.starts_with("no guest is known behind it"),
+            "{held:?}"
+        );
         core.undo().unwrap();
     });
 }
@@ -301,7 +305,7 @@ fn where_no_flow_sheds_its_own_packets_status_says_so() {
 #[allow(clippy::disallowed_methods)]
 fn what_a_blocking_sender_has_too_much_waits_in_its_socket() {
     apart(|| {
-        let bed = bed(1);
+        let host = test_host(1);
         // A bridge that asks the firewall takes packets off their socket's account.
         for what in ["ip", "ip6", "arp"] {
             // Where the kernel has no such bridges there is nothing to switch off.
@@ -309,15 +313,15 @@ fn what_a_blocking_sender_has_too_much_waits_in_its_socket() {
         }
         let text = "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.gold]\nmax = \"20Mbit\"\n\
                     [[interface]]\nmatch = { name = \"t1\" }\nclass = \"gold\"\n";
-        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&bed)).unwrap();
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(text), interfaces(&host)).unwrap();
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         poll_until("a first packet", || {
-            bed.tenants[0].namespace.inside(|| send(1));
+            host.tenants[0].namespace.inside(|| send(1));
             counts(&mut core)[1].passed_bytes > 0
         });
         let sent = AtomicU64::new(0);
         let sender: Load<'_> = Box::new(|done| {
-            bed.tenants[0].namespace.inside(|| {
+            host.tenants[0].namespace.inside(|| {
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 while !done.load(Ordering::Relaxed) {
                     socket.send_to(&[7; 1400], (SINK, 9)).unwrap();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::bed::{Bed, SINK, bed};
 use crate::common::flood::{Load, Look, flood, under, while_full};
+use crate::common::test_host::{SINK, TestHost, test_host};
 use crate::root_plane::{interfaces, policy};
 use vmio_guard::core::Core;
 use vmio_guard::demand::Demand;
@@ -67,8 +67,8 @@ pub fn rx() -> PoolKey {
     PoolKey { uplink: "u0".into(), direction: Direction::GuestRx }
 }
 
-pub fn start(bed: &Bed, text: &str) -> Core<Linux> {
-    Core::start(Linux::open(false).unwrap(), policy(text), interfaces(bed)).unwrap()
+pub fn start(host: &TestHost, text: &str) -> Core<Linux> {
+    Core::start(Linux::open(false).unwrap(), policy(text), interfaces(host)).unwrap()
 }
 
 pub fn counts(core: &mut Core<Linux>) -> Vec<Count> {
@@ -80,8 +80,8 @@ pub fn tenants(i: u8) -> Ipv4Addr {
 }
 
 /// Sends so many datagrams from the sink.
-fn datagrams(bed: &Bed, to: Ipv4Addr, packets: usize) {
-    bed.sink.inside(|| {
+fn datagrams(host: &TestHost, to: Ipv4Addr, packets: usize) {
+    host.sink.inside(|| {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_broadcast(true).unwrap();
         for _ in 0..packets {
@@ -92,14 +92,14 @@ fn datagrams(bed: &Bed, to: Ipv4Addr, packets: usize) {
 }
 
 /// Sends from the sink until some member has received ten more, and says which have.
-pub fn received_by(core: &mut Core<Linux>, bed: &Bed, to: Ipv4Addr) -> Vec<bool> {
+pub fn received_by(core: &mut Core<Linux>, host: &TestHost, to: Ipv4Addr) -> Vec<bool> {
     let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<u64>>();
     let before = passed(core);
     let grew = |core: &mut Core<Linux>| -> Vec<bool> {
         passed(core).iter().zip(&before).map(|(now, before)| *now >= before + 10 * 442).collect()
     };
     poll_until("packets in a class", || {
-        datagrams(bed, to, 10);
+        datagrams(host, to, 10);
         grew(core).contains(&true)
     });
     grew(core)
@@ -110,35 +110,35 @@ pub fn only(member: usize) -> Vec<bool> {
 }
 
 /// A socket of a tenant's gets what is sent to it.
-pub fn arrives(bed: &Bed, tenant: usize) {
-    let socket = bed.tenants[tenant].namespace.inside(|| UdpSocket::bind("0.0.0.0:9").unwrap());
+pub fn arrives(host: &TestHost, tenant: usize) {
+    let socket = host.tenants[tenant].namespace.inside(|| UdpSocket::bind("0.0.0.0:9").unwrap());
     socket.set_nonblocking(true).unwrap();
     poll_until("a datagram at the tenant", || {
-        datagrams(bed, tenants(tenant as u8 + 1), 1);
+        datagrams(host, tenants(tenant as u8 + 1), 1);
         socket.recv(&mut [0; 500]).is_ok()
     });
 }
 
 /// Its queues' place, as the kernel has it now.
-pub fn middle(bed: &mut Bed) -> links::Device {
-    let name = format!("vmiorx{:x}", bed.uplink.index);
-    ifb::find(&mut bed.netlink, &name).unwrap().unwrap()
+pub fn middle(host: &mut TestHost) -> links::Device {
+    let name = format!("vmiorx{:x}", host.uplink.index);
+    ifb::find(&mut host.netlink, &name).unwrap().unwrap()
 }
 
 #[test]
 #[ignore = "root"]
 fn what_arrives_is_whose_address_it_bears() {
     apart(|| {
-        let mut bed = bed(2);
+        let mut host = test_host(2);
         run(&["ip addr add 10.9.0.1/24 dev br0"]);
-        let mut core = start(&bed, LIMITED);
+        let mut core = start(&host, LIMITED);
         let names: Vec<&str> = core.desired().pools[1].seats.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["host", "t1", "t2", "default"]);
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
-        arrives(&bed, 0);
+        arrives(&host, 0);
         // The sink asks for the host's address, and learns the bridge's.
         let strangers = "ip neigh replace 10.9.0.77 lladdr 02:00:00:00:00:77 dev u1 nud permanent";
-        bed.sink.run(&[strangers]);
+        host.sink.run(&[strangers]);
         for (to, member) in [
             (tenants(1), T1),
             (tenants(2), T2),
@@ -146,22 +146,22 @@ fn what_arrives_is_whose_address_it_bears() {
             (Ipv4Addr::new(10, 9, 0, 77), DEFAULT),
             (Ipv4Addr::new(10, 9, 0, 255), DEFAULT),
         ] {
-            assert_eq!(received_by(&mut core, &bed, to), only(member), "{to}");
+            assert_eq!(received_by(&mut core, &host, to), only(member), "{to}");
         }
         // A guest that goes is nobody's any more.
-        core.see(interfaces(&bed)[1..].to_vec()).unwrap();
+        core.see(interfaces(&host)[1..].to_vec()).unwrap();
         assert_eq!(core.reconcile().unwrap(), 0);
-        assert_eq!(received_by(&mut core, &bed, tenants(1)), [false, false, true], "default");
+        assert_eq!(received_by(&mut core, &host, tenants(1)), [false, false, true], "default");
         // The bridge gets another address.
         run(&["ip link set br0 address 02:00:00:00:00:33"]);
         let anew = "ip neigh replace 10.9.0.1 lladdr 02:00:00:00:00:33 dev u1 nud permanent";
-        bed.sink.run(&[anew]);
+        host.sink.run(&[anew]);
         assert_eq!(core.reconcile().unwrap(), 1);
-        assert_eq!(received_by(&mut core, &bed, Ipv4Addr::new(10, 9, 0, 1)), [true, false, false], "host");
-        let gone = middle(&mut bed).name;
+        assert_eq!(received_by(&mut core, &host, Ipv4Addr::new(10, 9, 0, 1)), [true, false, false], "host");
+        let gone = middle(&mut host).name;
         core.undo().unwrap();
-        assert_eq!(links::look(&mut bed.netlink, &gone).unwrap(), None);
-        arrives(&bed, 0);
+        assert_eq!(links::look(&mut host.netlink, &gone).unwrap(), None);
+        arrives(&host, 0);
     });
 }
 
@@ -173,11 +173,11 @@ fn looks(core: &mut Core<Linux>) -> Vec<Look> {
 #[ignore = "root"]
 fn a_maximum_holds_against_a_flood() {
     apart(|| {
-        let bed = bed(2);
+        let host = test_host(2);
         // A quarter of it all, which a slow machine can send, too: of 24 Mbit/s 5 are t1's.
-        let mut core = start(&bed, &LIMITED.replace("100Mbit", "25Mbit").replace("20Mbit", "5Mbit"));
-        arrives(&bed, 0);
-        let socket = bed.tenants[0].namespace.inside(|| UdpSocket::bind("0.0.0.0:9").unwrap());
+        let mut core = start(&host, &LIMITED.replace("100Mbit", "25Mbit").replace("20Mbit", "5Mbit"));
+        arrives(&host, 0);
+        let socket = host.tenants[0].namespace.inside(|| UdpSocket::bind("0.0.0.0:9").unwrap());
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let got = AtomicU64::new(0);
         let drain: Load<'_> = Box::new(|done| {
@@ -187,8 +187,8 @@ fn a_maximum_holds_against_a_flood() {
         });
         // More than the class's queue holds, which on one machine is charged to the sender's socket.
         let floods = [1, 2].map(|i| -> Load<'_> {
-            let bed = &bed;
-            Box::new(move |done| bed.sink.inside(|| flood(&tenants(i).to_string(), 1400, 4 << 20, done)))
+            let host = &host;
+            Box::new(move |done| host.sink.inside(|| flood(&tenants(i).to_string(), 1400, 4 << 20, done)))
         });
         let began = Instant::now();
         let before = counts(&mut core);
@@ -214,13 +214,13 @@ fn a_maximum_holds_against_a_flood() {
 /// senders are other machines.
 // The setting of a namespace that goes with the test.
 #[allow(clippy::disallowed_methods)]
-fn far(bed: &Bed) -> Namespace {
+fn far(host: &TestHost) -> Namespace {
     let far = Namespace::make();
-    bed.sink.run(&[&format!("ip link add f1 type veth peer name f0 netns {}", far.path())]);
-    bed.sink.run(&["ip addr add 10.8.0.9/24 dev f1", "ip link set f1 up"]);
-    bed.sink.inside(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
+    host.sink.run(&[&format!("ip link add f1 type veth peer name f0 netns {}", far.path())]);
+    host.sink.run(&["ip addr add 10.8.0.9/24 dev f1", "ip link set f1 up"]);
+    host.sink.inside(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
     far.run(&["ip addr add 10.8.0.1/24 dev f0", "ip link set f0 up", "ip route add default via 10.8.0.9"]);
-    for tenant in &bed.tenants {
+    for tenant in &host.tenants {
         tenant.namespace.run(&[&format!("ip route add 10.8.0.0/24 via {SINK}")]);
     }
     far
@@ -230,12 +230,12 @@ fn far(bed: &Bed) -> Namespace {
 #[ignore = "root"]
 fn minima_hold_among_receivers_whose_senders_give_way() {
     apart(|| {
-        let bed = bed(2);
-        let far = far(&bed);
-        let mut core = start(&bed, GUARANTEED);
-        arrives(&bed, 0);
+        let host = test_host(2);
+        let far = far(&host);
+        let mut core = start(&host, GUARANTEED);
+        arrives(&host, 0);
         let listeners: Vec<TcpListener> =
-            bed.tenants.iter().map(|t| t.namespace.inside(|| TcpListener::bind("0.0.0.0:5000").unwrap())).collect();
+            host.tenants.iter().map(|t| t.namespace.inside(|| TcpListener::bind("0.0.0.0:5000").unwrap())).collect();
         let connect = |listener: &TcpListener, i| {
             let to = SocketAddr::from((tenants(i), 5000));
             let sender = far.inside(|| TcpStream::connect_timeout(&to, vmio_testbed::limit()).unwrap());
@@ -288,13 +288,13 @@ rx_class = \"any\"
 #[ignore = "root"]
 fn a_flood_that_does_not_give_way_is_seen_and_so_is_its_end() {
     apart(|| {
-        let bed = bed(2);
-        let mut core = start(&bed, FLOODED);
+        let host = test_host(2);
+        let mut core = start(&host, FLOODED);
         let mut demand = Demand::default();
         let mut flooded = |core: &mut Core<Linux>, is: bool| {
             // 2 s of it make it so; that a window is not full in between begins them anew.
             poll_for(&format!("t2 floods: {is}"), || {
-                datagrams(&bed, tenants(1), 2);
+                datagrams(&host, tenants(1), 2);
                 thread::sleep(Duration::from_millis(200));
                 demand.count(&core.status().unwrap(), Instant::now());
                 let known = demand.of(&rx(), "t1").unwrap();
@@ -307,7 +307,7 @@ fn a_flood_that_does_not_give_way_is_seen_and_so_is_its_end() {
         let trickle: Load<'_> = Box::new(|done| {
             while !done.load(Ordering::Relaxed) {
                 // Some 40 Mbit/s, whatever becomes of it.
-                datagrams(&bed, tenants(2), 100);
+                datagrams(&host, tenants(2), 100);
                 thread::sleep(Duration::from_millis(5));
             }
         });

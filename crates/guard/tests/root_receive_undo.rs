@@ -4,12 +4,12 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use crate::common::bed::{Bed, bed};
 use crate::common::state::{Hook, links_at};
+use crate::common::test_host::{TestHost, test_host};
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, middle, only, received_by, rx, start, tenants};
 use vmio_guard::core::Core;
-use vmio_guard::planes::linux::classifier::{Classifier, Leave, Receive, Way};
+use vmio_guard::planes::linux::classifier::{AttachMode, Classifier, Leave, Receive};
 use vmio_guard::planes::linux::{Linux, htb, ifb, links};
 use vmio_guard::planes::{Plane, Scope};
 use vmio_testbed::net::{apart, run};
@@ -17,18 +17,18 @@ use vmio_testbed::net::{apart, run};
 /// `theirs`: somebody has a filter at the uplink's ingress, so ours are behind it at clsact.
 fn put_back_and_off_again(theirs: bool) {
     apart(|| {
-        let mut bed = bed(2);
-        let uplink = bed.uplink.clone();
+        let mut host = test_host(2);
+        let uplink = host.uplink.clone();
         if theirs {
             run(&[
                 "tc qdisc add dev u0 clsact",
                 "tc filter add dev u0 ingress protocol 0x88b5 prio 5 u32 match u32 0 0 classid 1:1",
             ]);
         }
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let mut core = start(&bed, LIMITED);
-        arrives(&bed, 0);
-        let name = middle(&mut bed).name;
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
+        let mut core = start(&host, LIMITED);
+        arrives(&host, 0);
+        let name = middle(&mut host).name;
         let mut taken = vec![format!("ip link del {name}"), format!("tc qdisc del dev {name} root")];
         if theirs {
             taken.push("tc filter del dev u0 ingress pref 49153".to_owned());
@@ -39,22 +39,22 @@ fn put_back_and_off_again(theirs: bool) {
             run(&[line]);
             assert!(core.reconcile().unwrap() > 0, "{line}");
             assert_eq!(core.reconcile().unwrap(), 0, "{line}");
-            assert_eq!(received_by(&mut core, &bed, tenants(1)), only(T1), "{line}");
-            arrives(&bed, 1);
+            assert_eq!(received_by(&mut core, &host, tenants(1)), only(T1), "{line}");
+            arrives(&host, 1);
         }
         // Without an rx_class nobody's receiving is limited any more.
         core.reload(policy(&LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", ""))).unwrap();
-        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+        assert_eq!(links::look(&mut host.netlink, &name).unwrap(), None);
         assert!(core.plane().observe(Scope::Counts(&rx())).is_err());
-        arrives(&bed, 0);
+        arrives(&host, 0);
         core.reload(policy(LIMITED)).unwrap();
         core.undo().unwrap();
-        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+        assert_eq!(links::look(&mut host.netlink, &name).unwrap(), None);
         if theirs {
             run(&["tc qdisc add dev u0 clsact"]);
         }
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
-        arrives(&bed, 0);
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        arrives(&host, 0);
     });
 }
 
@@ -72,8 +72,8 @@ fn what_somebody_takes_off_of_receiving_is_put_back_behind_filters_of_others() {
 
 /// Takes the program off that a TCX link has at what arrives at the uplink, as `bpftool link detach` does; `false` where there
 /// is no such link, as before Linux 6.6.
-pub fn detach_program(bed: &Bed) -> bool {
-    let Some(link) = links_at(&bed.uplink, Hook::Ingress).into_iter().next() else { return false };
+pub fn detach_program(host: &TestHost) -> bool {
+    let Some(link) = links_at(&host.uplink, Hook::Ingress).into_iter().next() else { return false };
     // SAFETY: numbers go in, and the descriptor that comes out is this function's own.
     unsafe {
         let fd = OwnedFd::from_raw_fd(libbpf_sys::bpf_link_get_fd_by_id(link));
@@ -86,19 +86,19 @@ pub fn detach_program(bed: &Bed) -> bool {
 #[ignore = "root"]
 fn a_program_that_somebody_detached_is_attached_again() {
     apart(|| {
-        let bed = bed(2);
-        let mut core = start(&bed, LIMITED);
-        arrives(&bed, 0);
-        if !detach_program(&bed) {
+        let host = test_host(2);
+        let mut core = start(&host, LIMITED);
+        arrives(&host, 0);
+        if !detach_program(&host) {
             // Where it hangs in clsact another test takes it off.
             run(&["tc filter del dev u0 ingress"]);
         }
         let before = counts(&mut core)[T1].passed_bytes;
-        arrives(&bed, 0);
+        arrives(&host, 0);
         assert_eq!(counts(&mut core)[T1].passed_bytes, before, "it is led no more");
         assert_eq!(core.reconcile().unwrap(), 1);
         assert_eq!(core.reconcile().unwrap(), 0);
-        assert_eq!(received_by(&mut core, &bed, tenants(1)), only(T1));
+        assert_eq!(received_by(&mut core, &host, tenants(1)), only(T1));
         core.undo().unwrap();
     });
 }
@@ -107,15 +107,15 @@ fn a_program_that_somebody_detached_is_attached_again() {
 #[ignore = "root"]
 fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
     apart(|| {
-        let mut bed = bed(2);
-        let uplink = bed.uplink.clone();
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
+        let mut host = test_host(2);
+        let uplink = host.uplink.clone();
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
         let name = format!("vmiorx{:x}", uplink.index);
         run(&[&format!("ip link add {name} type ifb")]);
-        let refused = Core::start(Linux::open(false).unwrap(), policy(LIMITED), interfaces(&bed)).err().unwrap();
+        let refused = Core::start(Linux::open(false).unwrap(), policy(LIMITED), interfaces(&host)).err().unwrap();
         assert!(refused.to_string().contains(&name), "{refused}");
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
-        assert!(links::look(&mut bed.netlink, &name).unwrap().is_some_and(|link| !link.up), "left alone");
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before);
+        assert!(links::look(&mut host.netlink, &name).unwrap().is_some_and(|link| !link.up), "left alone");
     });
 }
 
@@ -123,12 +123,12 @@ fn where_the_ifbs_name_is_anothers_nothing_is_put_in_force() {
 #[ignore = "root"]
 fn an_uplink_that_goes_leaves_no_ifb_behind() {
     apart(|| {
-        let mut bed = bed(2);
-        let core = start(&bed, LIMITED);
-        let name = middle(&mut bed).name;
+        let mut host = test_host(2);
+        let core = start(&host, LIMITED);
+        let name = middle(&mut host).name;
         run(&["ip link del u0"]);
         core.undo().unwrap();
-        assert_eq!(links::look(&mut bed.netlink, &name).unwrap(), None);
+        assert_eq!(links::look(&mut host.netlink, &name).unwrap(), None);
     });
 }
 
@@ -137,28 +137,28 @@ fn an_uplink_that_goes_leaves_no_ifb_behind() {
 #[ignore = "root"]
 fn both_programs_of_an_uplink_leave_no_clsact_behind() {
     apart(|| {
-        let mut bed = bed(1);
-        let uplink = bed.uplink.clone();
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let through = ifb::make(&mut bed.netlink, "vmiorx0", "test", 1000).unwrap().index;
-        let classes = [(bed.tenants[0].address, htb::classid(16))].into();
+        let mut host = test_host(1);
+        let uplink = host.uplink.clone();
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
+        let through = ifb::make(&mut host.netlink, "vmiorx0", "test", 1000).unwrap().index;
+        let classes = [(host.tenants[0].address, htb::classid(16))].into();
         let told = Receive { host: htb::classid(2), other: htb::classid(3), through, classes };
         let leave = Leave { host: htb::classid(2), stage: None };
         let mut classifier = Classifier::load().unwrap();
         for first in [true, false] {
-            classifier.attach_uplink_by(&mut bed.netlink, &uplink, leave, Way::Clsact).unwrap();
-            classifier.attach_receive_by(&mut bed.netlink, &uplink, &told, Way::Clsact).unwrap();
-            assert!(!classifier.attach_receive(&mut bed.netlink, &uplink, &told).unwrap(), "it stays");
+            classifier.attach_uplink_by(&mut host.netlink, &uplink, leave, AttachMode::Clsact).unwrap();
+            classifier.attach_receive_by(&mut host.netlink, &uplink, &told, AttachMode::Clsact).unwrap();
+            assert!(!classifier.attach_receive(&mut host.netlink, &uplink, &told).unwrap(), "it stays");
             if first {
-                assert!(classifier.detach_uplink(&mut bed.netlink, &uplink).unwrap());
+                assert!(classifier.detach_uplink(&mut host.netlink, &uplink).unwrap());
             }
-            assert!(classifier.detach_receive(&mut bed.netlink, &uplink).unwrap());
-            assert!(!classifier.detach_receive(&mut bed.netlink, &uplink).unwrap());
-            assert_eq!(classifier.detach_uplink(&mut bed.netlink, &uplink).unwrap(), !first);
-            assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
+            assert!(classifier.detach_receive(&mut host.netlink, &uplink).unwrap());
+            assert!(!classifier.detach_receive(&mut host.netlink, &uplink).unwrap());
+            assert_eq!(classifier.detach_uplink(&mut host.netlink, &uplink).unwrap(), !first);
+            assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before);
         }
-        classifier.attach_receive_by(&mut bed.netlink, &uplink, &told, Way::Clsact).unwrap();
+        classifier.attach_receive_by(&mut host.netlink, &uplink, &told, AttachMode::Clsact).unwrap();
         drop(classifier);
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before);
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before);
     });
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::M;
-use crate::common::bed::{Bed, bed, ready, send};
 use crate::common::state::State;
+use crate::common::test_host::{TestHost, ready, send, test_host};
 use crate::root_plane::{interfaces, policy, tx};
 use crate::root_receive::LIMITED;
 use crate::root_receive_undo::detach_program;
@@ -17,7 +17,7 @@ use crate::root_takeover::start;
 use vmio_guard::core::Core;
 use vmio_guard::planes::linux::{Linux, links};
 use vmio_guard::source::guests::Once;
-use vmio_guard::source::{Found, Source};
+use vmio_guard::source::{DiscoveredInterface, Source};
 use vmio_model::rate::BitRate;
 use vmio_testbed::net::{Namespace, apart, apart_with_bpffs, run};
 use vmio_testbed::poll_until;
@@ -54,10 +54,10 @@ fn rests(core: &mut Core<Linux>) {
 
 fn told_and_put_right(pinned: bool) {
     apart_with_bpffs(pinned, || {
-        let mut bed = bed(2);
+        let mut host = test_host(2);
         let ledger = tempfile::tempdir().unwrap();
-        let mut core = start(&bed, ledger.path(), LIMITED);
-        let ifb = links::all(&mut bed.netlink).unwrap().into_iter().find(|link| link.kind == "ifb").unwrap();
+        let mut core = start(&host, ledger.path(), LIMITED);
+        let ifb = links::all(&mut host.netlink).unwrap().into_iter().find(|link| link.kind == "ifb").unwrap();
         let mut taken = vec![
             "tc qdisc del dev u0 root".to_owned(),
             "tc class change dev u0 parent 7a00:1 classid 7a00:10 htb rate 9mbit ceil 9mbit".to_owned(),
@@ -78,7 +78,7 @@ fn told_and_put_right(pinned: bool) {
         rests(&mut core);
         // Of this the kernel tells nobody.
         if !by_filters {
-            assert!(detach_program(&bed));
+            assert!(detach_program(&host));
             assert!(core.disturbed());
             assert!(core.reconcile().unwrap() > 0);
             rests(&mut core);
@@ -110,17 +110,17 @@ fn passed(core: &mut Core<Linux>) -> Option<u64> {
     Some(pools[0].members.iter().map(|member| member.count.passed_bytes).sum())
 }
 
-fn sends(bed: &Bed, tenant: usize) {
-    bed.tenants[tenant].namespace.inside(|| send(50));
+fn sends(host: &TestHost, tenant: usize) {
+    host.tenants[tenant].namespace.inside(|| send(50));
 }
 
 #[test]
 #[ignore = "root"]
 fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
     apart(|| {
-        let mut bed = bed(2);
-        let mut core = Core::start(Linux::open(false).unwrap(), policy(HARD), interfaces(&bed)).unwrap();
-        ready(&mut bed, 16);
+        let mut host = test_host(2);
+        let mut core = Core::start(Linux::open(false).unwrap(), policy(HARD), interfaces(&host)).unwrap();
+        ready(&mut host, 16);
         // Longer than what the loop remembers, by its own clock. Neighbours may be asked for meanwhile.
         for _ in 0..150 {
             core.tick(PERIOD).unwrap();
@@ -129,18 +129,18 @@ fn what_passes_is_counted_after_a_rest_and_the_loop_wakes_up() {
         poll_until("nothing passes", || core.count().unwrap().is_none());
         let before = core.status().unwrap()[0].members.iter().map(|member| member.count.passed_bytes).sum::<u64>();
         // Sooner than counters are read anyway.
-        sends(&bed, 1);
+        sends(&host, 1);
         poll_until("it is counted", || passed(&mut core).is_some_and(|now| now >= before + 50 * 400));
         poll_until("nothing passes", || core.count().unwrap().is_none());
         poll_until("the reserve is given back while it is used", || {
-            sends(&bed, 0);
+            sends(&host, 0);
             root(&mut core) > 60 * M
         });
         // What the loop itself has changed is not told as another's.
         poll_until("the reserve is kept again", || root(&mut core) == 60 * M);
         rests(&mut core);
         for _ in 0..20 {
-            sends(&bed, 0);
+            sends(&host, 0);
             root(&mut core);
         }
         assert!(!core.disturbed());
@@ -157,7 +157,9 @@ fn addresses_of_other_ends_are_asked_for_anew_by_a_whole_look_alone() {
         run(&["ip link add h0 type veth peer name g0", &format!("ip link set g0 netns {}", there.path())]);
         let mut source = Source::open(Box::new(Once { guests: Vec::new(), unread: Vec::new() })).unwrap();
         let uplinks = BTreeSet::new();
-        let of = |found: Vec<Found>| found.into_iter().find(|f| f.interface.name == "h0").unwrap().interface.macs;
+        let of = |found: Vec<DiscoveredInterface>| {
+            found.into_iter().find(|f| f.interface.name == "h0").unwrap().interface.macs
+        };
         let set = |address: &str| there.run(&[&format!("ip link set g0 address {address}")]);
         set("02:00:00:00:00:01");
         assert_eq!(of(source.look(&uplinks).unwrap()), ["02:00:00:00:00:01"]);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::common::bed::{SINK, bed, ready};
 use crate::common::flood::{Look, floods, under, while_full};
+use crate::common::test_host::{SINK, ready, test_host};
 use crate::common::{M, leaf, three, tree};
 use vmio_guard::planes::linux::classifier::{Classifier, Tenant};
 use vmio_guard::planes::linux::{Netlink, counters, htb};
@@ -30,25 +30,25 @@ fn shared(mbit: u64) -> Hierarchy {
 #[ignore = "root"]
 fn two_tenants_that_flood_get_their_shares_of_the_uplink() {
     apart(|| {
-        let mut bed = bed(2);
-        let uplink = bed.uplink.clone();
+        let mut host = test_host(2);
+        let uplink = host.uplink.clone();
         let mut classifier = Classifier::load().unwrap();
-        for (tenant, class) in bed.tenants.iter().zip([WEB, DB]) {
+        for (tenant, class) in host.tenants.iter().zip([WEB, DB]) {
             let told = Tenant {
                 class: htb::classid(class),
                 address: Some(tenant.address),
                 redirect: None,
                 framing: Framing::NONE,
             };
-            classifier.attach(&mut bed.netlink, &tenant.device, &told).unwrap();
+            classifier.attach(&mut host.netlink, &tenant.device, &told).unwrap();
         }
         // Somebody listens, so that nothing comes back.
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
-        htb::put(&mut bed.netlink, &uplink, &tree(&shared(20)), false).unwrap();
-        ready(&mut bed, WEB);
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        htb::put(&mut host.netlink, &uplink, &tree(&shared(20)), false).unwrap();
+        ready(&mut host, WEB);
         let mut netlink = Netlink::open().unwrap();
         let mut last = BTreeMap::new();
-        let full = under(floods(&bed, &[1, 2]), || {
+        let full = under(floods(&host, &[1, 2]), || {
             while_full(&[0, 1], (Duration::from_secs(2), Duration::from_secs(1)), |_| {
                 last = counters::read(&mut netlink, &uplink).unwrap();
                 let look = |class: u16| Look { passed: last[&class].bytes, waiting: last[&class].waiting_bytes.into() };

@@ -6,19 +6,19 @@ use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::common::bed::{Bed, SINK, bed, send};
 use crate::common::holder::Holder;
 use crate::common::nic;
 use crate::common::state::State;
+use crate::common::test_host::{SINK, TestHost, send, test_host};
 use crate::root_plane::{counts, interfaces, policy, shares, tx};
 use crate::root_takeover::kept;
 use vmio_guard::core::Core;
 use vmio_guard::desired::GUESTS_NUMBER;
-use vmio_guard::found::Found;
+use vmio_guard::interface::DiscoveredInterface;
 use vmio_guard::planes::linux::counters::{self, Counts};
 use vmio_guard::planes::linux::{Device, Linux, Netlink, htb, ifb, links};
-use vmio_guard::planes::{Behind, Plane, Scope};
-use vmio_model::holding::{Queue, Waits, Way};
+use vmio_guard::planes::{Plane, Scope, StageBacklog};
+use vmio_model::holding::{PacketPath, Queue, QueueingPoint};
 use vmio_testbed::net::{apart, apart_with_bpffs, run};
 use vmio_testbed::{poll_until, skip};
 
@@ -54,27 +54,27 @@ class = \"bronze\"
 ";
 
 /// As on a host whose bridge hands packets to its firewall.
-const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
+const FIREWALL: PacketPath = PacketPath { bridge_netfilter: Some(true), routed: Some(false), card: None };
 
-fn by(way: Way) -> BTreeMap<String, Way> {
+fn by(way: PacketPath) -> BTreeMap<String, PacketPath> {
     [("u0".to_owned(), way)].into()
 }
 
-pub fn behind_a_firewall(there: Vec<Found>) -> Vec<Found> {
-    let one = |found| Found { nic: Some(nic("virtio-net", "tap")), ways: by(FIREWALL), ..found };
+pub fn behind_a_firewall(there: Vec<DiscoveredInterface>) -> Vec<DiscoveredInterface> {
+    let one = |found| DiscoveredInterface { nic: Some(nic("virtio-net", "tap")), ways: by(FIREWALL), ..found };
     there.into_iter().map(one).collect()
 }
 
-fn start(text: &str, there: Vec<Found>) -> Core<Linux> {
+fn start(text: &str, there: Vec<DiscoveredInterface>) -> Core<Linux> {
     Core::start(Linux::open(false).unwrap(), policy(text), there).unwrap()
 }
 
-fn behind(core: &mut Core<Linux>) -> Option<Behind> {
-    core.plane().observe(Scope::Counts(&tx())).unwrap().behind
+fn backlog(core: &mut Core<Linux>) -> Option<StageBacklog> {
+    core.plane().observe(Scope::Counts(&tx())).unwrap().backlog
 }
 
 fn dropped_behind(core: &mut Core<Linux>) -> u64 {
-    behind(core).unwrap().dropped_packets
+    backlog(core).unwrap().dropped_packets
 }
 
 /// The host has an address of its own on the bridge.
@@ -95,21 +95,21 @@ fn near(what: &str, got: &[f64], wanted: [f64; 5]) {
 #[ignore = "root"]
 fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
     apart(|| {
-        let mut bed = bed(3);
+        let mut host = test_host(3);
         with_host();
-        let uplink = bed.uplink.clone();
-        let before = htb::settings(&mut bed.netlink, &uplink).unwrap();
-        let there = behind_a_firewall(interfaces(&bed));
+        let uplink = host.uplink.clone();
+        let before = htb::settings(&mut host.netlink, &uplink).unwrap();
+        let there = behind_a_firewall(interfaces(&host));
         let mut core = start(POLICY, there.clone());
         assert_eq!(core.desired().pools[0].queue, Queue::Ifb);
         assert_eq!(core.reconcile().unwrap(), 0, "applying twice changes nothing");
-        let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+        let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
         poll_until("a first packet", || {
-            bed.tenants[0].namespace.inside(|| send(1));
+            host.tenants[0].namespace.inside(|| send(1));
             counts(&mut core)[1].passed_bytes > 0
         });
-        near("an idle host", &shares(&mut core, &bed, &GUESTS), [0.0, 0.5, 0.333, 0.167, 0.0]);
-        near("a host that floods", &shares(&mut core, &bed, &ALL), [0.3, 0.5, 0.133, 0.067, 0.0]);
+        near("an idle host", &shares(&mut core, &host, &GUESTS), [0.0, 0.5, 0.333, 0.167, 0.0]);
+        near("a host that floods", &shares(&mut core, &host, &ALL), [0.3, 0.5, 0.133, 0.067, 0.0]);
         let status = &core.status().unwrap()[0];
         let (stage, _) = status.stage.unwrap();
         assert!((6_500_000..7_100_000).contains(&stage.bits()), "{stage}");
@@ -117,7 +117,7 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         // That takes hold though its queue is never empty.
         core.reload(policy(&POLICY.replace("[class.host]", "[class.host]\npriority = 8"))).unwrap();
         let dropped = dropped_behind(&mut core);
-        near("a host that is last", &shares(&mut core, &bed, &ALL), [0.2, 0.5, 0.2, 0.1, 0.0]);
+        near("a host that is last", &shares(&mut core, &host, &ALL), [0.2, 0.5, 0.2, 0.1, 0.0]);
         assert_eq!(dropped_behind(&mut core), dropped, "behind the IFB");
 
         // Somebody takes things away.
@@ -126,22 +126,22 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
         assert!(core.reconcile().unwrap() > 0);
         assert_eq!(core.reconcile().unwrap(), 0);
         let passed = counts(&mut core)[1].passed_bytes;
-        bed.tenants[0].namespace.inside(|| send(10));
+        host.tenants[0].namespace.inside(|| send(10));
         poll_until("packets through the new IFB", || counts(&mut core)[1].passed_bytes > passed);
         // The firewall is switched off: the uplink does. And on again.
-        core.see(interfaces(&bed)).unwrap();
+        core.see(interfaces(&host)).unwrap();
         assert_eq!(core.desired().pools[0].queue, Queue::Uplink);
-        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
-        assert_eq!(behind(&mut core), None);
-        let all = counters::read(&mut bed.netlink, &uplink).unwrap();
+        assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
+        assert_eq!(backlog(&mut core), None);
+        let all = counters::read(&mut host.netlink, &uplink).unwrap();
         assert!(all.contains_key(&16) && !all.contains_key(&GUESTS_NUMBER), "{all:?}");
-        bed.tenants[0].namespace.inside(|| send(10));
+        host.tenants[0].namespace.inside(|| send(10));
         poll_until("packets in their class at the uplink", || counts(&mut core)[1].passed_bytes > 0);
         core.see(there).unwrap();
-        assert!(ifb::find(&mut bed.netlink, &ifb).unwrap().is_some());
+        assert!(ifb::find(&mut host.netlink, &ifb).unwrap().is_some());
         core.undo().unwrap();
-        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
-        assert_eq!(htb::settings(&mut bed.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
+        assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
+        assert_eq!(htb::settings(&mut host.netlink, &uplink).unwrap(), before, "as it was, bit by bit");
     });
 }
 
@@ -150,19 +150,19 @@ fn guests_share_on_the_ifb_what_the_host_leaves_at_the_uplink() {
 #[ignore = "root"]
 fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
     apart(|| {
-        let mut bed = bed(0);
+        let mut host = test_host(0);
         let firewall = std::fs::write("/proc/sys/net/bridge/bridge-nf-call-iptables", "1").is_ok();
         run(&["bridge fdb replace 02:00:00:00:00:09 dev u0 master static"]);
         let mut holder = Holder::start("t1", 1);
         run(&["ip link set t1 master br0", "ip link set t1 up"]);
-        let index = links::find(&mut bed.netlink, "t1").unwrap().index;
+        let index = links::find(&mut host.netlink, "t1").unwrap().index;
         let interface = vmio_model::policy::assign::Interface { index, name: "t1".into(), ..Default::default() };
-        let there = Found { pids: vec![holder.child.id()], ..interface.into() };
+        let there = DiscoveredInterface { pids: vec![holder.child.id()], ..interface.into() };
         let there = behind_a_firewall(vec![there]);
         let mut core = start(POLICY, there.clone());
         let held = |core: &mut Core<Linux>| {
             poll_until("a tap held", || {
-                core.status().unwrap()[0].members[1].held.as_ref().unwrap().waits == Waits::Held
+                core.status().unwrap()[0].members[1].held.as_ref().unwrap().waits == QueueingPoint::Held
             });
         };
         let mut flooded = |core: &mut Core<Linux>| {
@@ -181,8 +181,8 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
         assert_eq!(dropped_behind(&mut core), 0);
         if firewall {
             // At the uplink they are not the tap's any more, whatever its send buffer.
-            let open = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
-            core.see(there.into_iter().map(|found| Found { ways: by(open), ..found }).collect()).unwrap();
+            let open = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
+            core.see(there.into_iter().map(|found| DiscoveredInterface { ways: by(open), ..found }).collect()).unwrap();
             held(&mut core);
             let (dropped, again) = flooded(&mut core);
             assert!(dropped > 0 && again == 0, "{dropped} dropped, told to wait {again} times");
@@ -194,9 +194,9 @@ fn a_tap_is_held_where_a_bridges_firewall_takes_packets_off_its_account() {
 }
 
 /// Packets of the class of what was in the IFB, and of `default`, at the uplink.
-fn at_uplink(bed: &mut Bed) -> (u64, u64) {
-    let uplink = bed.uplink.clone();
-    let all = counters::read(&mut bed.netlink, &uplink).unwrap();
+fn at_uplink(host: &mut TestHost) -> (u64, u64) {
+    let uplink = host.uplink.clone();
+    let all = counters::read(&mut host.netlink, &uplink).unwrap();
     (all[&GUESTS_NUMBER].packets, all[&3].packets)
 }
 
@@ -204,38 +204,38 @@ fn at_uplink(bed: &mut Bed) -> (u64, u64) {
 /// off.
 fn outlives(pinned: bool) {
     apart_with_bpffs(pinned, || {
-        let mut bed = bed(3);
+        let mut host = test_host(3);
         let before = State::now();
         let dir = tempfile::tempdir().unwrap();
-        let ifb = format!("vmiotx{:x}", bed.uplink.index);
-        let there = behind_a_firewall(interfaces(&bed));
+        let ifb = format!("vmiotx{:x}", host.uplink.index);
+        let there = behind_a_firewall(interfaces(&host));
         let open = || Core::start(kept(dir.path()), policy(POLICY), there.clone()).unwrap();
         let mut core = open();
-        let passed = |core: &mut Core<Linux>, bed: &Bed| {
+        let passed = |core: &mut Core<Linux>, host: &TestHost| {
             let before = counts(core)[1].passed_bytes;
             poll_until("packets through the IFB", || {
-                bed.tenants[0].namespace.inside(|| send(1));
+                host.tenants[0].namespace.inside(|| send(1));
                 counts(core)[1].passed_bytes > before
             });
         };
-        passed(&mut core, &bed);
+        passed(&mut core, &host);
         drop(core);
         // Nobody is there, and it goes on.
-        let (through, _) = at_uplink(&mut bed);
+        let (through, _) = at_uplink(&mut host);
         poll_until("packets at the uplink", || {
-            bed.tenants[0].namespace.inside(|| send(1));
-            at_uplink(&mut bed).0 > through
+            host.tenants[0].namespace.inside(|| send(1));
+            at_uplink(&mut host).0 > through
         });
-        let index = ifb::find(&mut bed.netlink, &ifb).unwrap().unwrap().index;
+        let index = ifb::find(&mut host.netlink, &ifb).unwrap().unwrap().index;
         let mut core = open();
-        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap().unwrap().index, index, "the same");
+        assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap().unwrap().index, index, "the same");
         assert_eq!(core.reconcile().unwrap(), 0);
-        passed(&mut core, &bed);
+        passed(&mut core, &host);
         core.leave();
-        let mut core = Core::start(kept(dir.path()), policy(POLICY), interfaces(&bed)).unwrap();
-        assert_eq!(ifb::find(&mut bed.netlink, &ifb).unwrap(), None);
+        let mut core = Core::start(kept(dir.path()), policy(POLICY), interfaces(&host)).unwrap();
+        assert_eq!(ifb::find(&mut host.netlink, &ifb).unwrap(), None);
         core.see(there.clone()).unwrap();
-        passed(&mut core, &bed);
+        passed(&mut core, &host);
         core.leave();
         kept(dir.path()).undo().unwrap();
         assert_eq!(State::now(), before);
@@ -258,43 +258,43 @@ fn a_stage_outlives_its_process_is_taken_over_and_undone_by_a_third_by_clsact() 
 #[ignore = "root"]
 fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
     apart(|| {
-        let mut bed = bed(3);
-        let mut core = start(POLICY, behind_a_firewall(interfaces(&bed)[..2].to_vec()));
+        let mut host = test_host(3);
+        let mut core = start(POLICY, behind_a_firewall(interfaces(&host)[..2].to_vec()));
         // IPv6 and its neighbour discovery, to the sink.
-        let listener = bed.sink.inside(|| {
+        let listener = host.sink.inside(|| {
             run(&["ip addr add fd00::9/64 dev u1 nodad"]);
             UdpSocket::bind(("fd00::9", 9)).unwrap()
         });
         listener.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let passed = |core: &mut Core<Linux>| counts(core).iter().map(|c| c.passed_bytes).collect::<Vec<_>>();
-        let before = (passed(&mut core), at_uplink(&mut bed));
-        bed.tenants[0].namespace.run(&["ip addr add fd00::101/64 dev g0 nodad"]);
+        let before = (passed(&mut core), at_uplink(&mut host));
+        host.tenants[0].namespace.run(&["ip addr add fd00::101/64 dev g0 nodad"]);
         poll_until("a datagram by IPv6", || {
-            bed.tenants[0].namespace.inside(|| {
+            host.tenants[0].namespace.inside(|| {
                 // Before the link is up it cannot be sent.
                 let _ = UdpSocket::bind("[::]:0").unwrap().send_to(&[7; 400], ("fd00::9", 9));
             });
             listener.recv(&mut [0; 1000]).is_ok()
         });
-        let now = (passed(&mut core), at_uplink(&mut bed));
+        let now = (passed(&mut core), at_uplink(&mut host));
         assert!(now.0[1] >= before.0[1] + 400 && now.1.0 > before.1.0, "{before:?} {now:?}");
         // ARP, asked for an address that nobody has.
-        let (count, _) = at_uplink(&mut bed);
-        bed.tenants[1].namespace.run(&["ip neigh flush dev g0"]);
+        let (count, _) = at_uplink(&mut host);
+        host.tenants[1].namespace.run(&["ip neigh flush dev g0"]);
         poll_until("a question by ARP", || {
-            bed.tenants[1].namespace.inside(|| {
+            host.tenants[1].namespace.inside(|| {
                 let _ = UdpSocket::bind("0.0.0.0:0").unwrap().send_to(&[7; 40], ("10.9.0.77", 9));
             });
-            passed(&mut core)[2] > 0 && at_uplink(&mut bed).0 > count
+            passed(&mut core)[2] > 0 && at_uplink(&mut host).0 > count
         });
         // From guest to guest, straight over the bridge.
-        bed.tenants[0].namespace.run(&["ip neigh replace 10.9.0.102 lladdr 02:00:00:00:01:02 dev g0 nud permanent"]);
+        host.tenants[0].namespace.run(&["ip neigh replace 10.9.0.102 lladdr 02:00:00:00:01:02 dev g0 nud permanent"]);
         run(&["bridge fdb replace 02:00:00:00:01:02 dev t2 master static"]);
-        let heard = bed.tenants[1].namespace.inside(|| UdpSocket::bind(("10.9.0.102", 9)).unwrap());
+        let heard = host.tenants[1].namespace.inside(|| UdpSocket::bind(("10.9.0.102", 9)).unwrap());
         heard.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        let (mine, (uplinks, _)) = (passed(&mut core)[1], at_uplink(&mut bed));
+        let (mine, (uplinks, _)) = (passed(&mut core)[1], at_uplink(&mut host));
         poll_until("a datagram to a neighbour", || {
-            bed.tenants[0].namespace.inside(|| {
+            host.tenants[0].namespace.inside(|| {
                 let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
                 for _ in 0..20 {
                     let _ = socket.send_to(&[7; 1000], ("10.9.0.102", 9));
@@ -303,12 +303,12 @@ fn whatever_guests_send_waits_in_the_ifb_also_to_each_other() {
             heard.recv(&mut [0; 1500]).is_ok()
         });
         assert!(passed(&mut core)[1] >= mine + 1000, "it counts in the IFB");
-        assert!(at_uplink(&mut bed).0 < uplinks + 10, "and is not seen at the uplink");
+        assert!(at_uplink(&mut host).0 < uplinks + 10, "and is not seen at the uplink");
         // Who is in no policy is not led, and is `default` at the uplink.
-        let (_, before) = at_uplink(&mut bed);
+        let (_, before) = at_uplink(&mut host);
         poll_until("a stranger's packets", || {
-            bed.tenants[2].namespace.inside(|| send(10));
-            at_uplink(&mut bed).1 >= before + 10
+            host.tenants[2].namespace.inside(|| send(10));
+            at_uplink(&mut host).1 >= before + 10
         });
         core.undo().unwrap();
     });
@@ -336,8 +336,8 @@ fn grew(netlink: &mut Netlink, at: &Device, what: impl Fn()) -> Vec<u16> {
 #[ignore = "root"]
 fn a_class_survives_a_firewalls_veth_a_router_and_a_bridge_with_an_address() {
     apart(|| {
-        let mut bed = bed(3);
-        let uplink = bed.uplink.clone();
+        let mut host = test_host(3);
+        let uplink = host.uplink.clone();
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
         run(&[
             // t1: a bridge of its own, and from there a pair to the one of the uplink, as a firewall has it.
@@ -359,7 +359,7 @@ fn a_class_survives_a_firewalls_veth_a_router_and_a_bridge_with_an_address() {
             "ip addr add 10.8.3.1/24 dev nat",
             "ip link set t3 master nat",
         ]);
-        for (i, tenant) in (1..).zip(&bed.tenants).skip(1) {
+        for (i, tenant) in (1..).zip(&host.tenants).skip(1) {
             tenant.namespace.run(&[
                 "ip addr flush dev g0",
                 &format!("ip addr add 10.8.{i}.2/24 dev g0"),
@@ -367,11 +367,11 @@ fn a_class_survives_a_firewalls_veth_a_router_and_a_bridge_with_an_address() {
             ]);
         }
         for staged in [false, true] {
-            let there = interfaces(&bed);
+            let there = interfaces(&host);
             let core = start(POLICY, if staged { behind_a_firewall(there) } else { there });
             for (number, i) in (16..).zip(0..3) {
-                let namespace = &bed.tenants[i].namespace;
-                let numbers = grew(&mut bed.netlink, &uplink, || namespace.inside(|| send(10)));
+                let namespace = &host.tenants[i].namespace;
+                let numbers = grew(&mut host.netlink, &uplink, || namespace.inside(|| send(10)));
                 assert_eq!(numbers, [if staged { GUESTS_NUMBER } else { number }], "t{}, staged: {staged}", i + 1);
             }
             core.undo().unwrap();

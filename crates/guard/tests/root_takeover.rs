@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::common::bed::{Bed, SINK, bed, plug, send};
 use crate::common::state::{State, pins, programs};
-use crate::root_classifier::kernels_way;
+use crate::common::test_host::{SINK, TestHost, plug, send, test_host};
+use crate::root_classifier::kernels_mode;
 use crate::root_plane::{interfaces, policy};
 use crate::root_receive::{LIMITED, T1, arrives, counts, only, received_by, tenants};
 use vmio_guard::core::Core;
-use vmio_guard::planes::linux::classifier::Way;
+use vmio_guard::planes::linux::classifier::AttachMode;
 use vmio_guard::planes::linux::{Linux, Netlink, counters, htb, links};
 use vmio_guard::planes::{Options, Plane, Scope};
 use vmio_guard::undo_log::UndoLog;
@@ -25,19 +25,19 @@ pub fn kept(ledger: &Path) -> Linux {
     Linux::with(&Options { takeover: true, log: UndoLog::open(ledger).unwrap() }).unwrap()
 }
 
-pub fn start(bed: &Bed, ledger: &Path, text: &str) -> Core<Linux> {
-    Core::start(kept(ledger), policy(text), interfaces(bed)).unwrap()
+pub fn start(host: &TestHost, ledger: &Path, text: &str) -> Core<Linux> {
+    Core::start(kept(ledger), policy(text), interfaces(host)).unwrap()
 }
 
 /// Where there is a bpffs, links are pinned in it if the kernel has any.
 fn by_tcx(pinned: bool) -> bool {
-    pinned && kernels_way() == Way::Tcx
+    pinned && kernels_mode() == AttachMode::Tcx
 }
 
 /// A program at each tenant, and two at the uplink: once, whoever attached it.
-pub fn attached_once(bed: &Bed, pinned: bool) {
+pub fn attached_once(host: &TestHost, pinned: bool) {
     let state = State::now();
-    let wanted = bed.tenants.len() + 2;
+    let wanted = host.tenants.len() + 2;
     let pinned = by_tcx(pinned);
     let (by_tcx, by_clsact) = if pinned { (wanted, 0) } else { (0, wanted) };
     assert_eq!(state.programs, by_tcx);
@@ -46,35 +46,35 @@ pub fn attached_once(bed: &Bed, pinned: bool) {
 }
 
 /// In the tenant's class at the uplink, by what the kernel has alone.
-fn classified(bed: &mut Bed) {
-    let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
-    let uplink = bed.uplink.clone();
+fn classified(host: &mut TestHost) {
+    let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+    let uplink = host.uplink.clone();
     let passed = |netlink: &mut Netlink| counters::read(netlink, &uplink).unwrap()[&16].packets;
-    let before = passed(&mut bed.netlink);
+    let before = passed(&mut host.netlink);
     poll_until("packets in their class", || {
-        bed.tenants[0].namespace.inside(|| send(10));
-        passed(&mut bed.netlink) >= before + 10
+        host.tenants[0].namespace.inside(|| send(10));
+        passed(&mut host.netlink) >= before + 10
     });
 }
 
 /// While a tenant sends, none of its packets is in another's class or in none.
-fn without_a_gap(bed: &mut Bed, tenant: usize, take: impl FnOnce(&Bed) -> Core<Linux>) -> Core<Linux> {
+fn without_a_gap(host: &mut TestHost, tenant: usize, take: impl FnOnce(&TestHost) -> Core<Linux>) -> Core<Linux> {
     let number = 16 + tenant as u16;
-    let _listener = bed.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
+    let _listener = host.sink.inside(|| UdpSocket::bind((SINK, 9)).unwrap());
     let mut netlink = Netlink::open().unwrap();
-    let mut passed = |class: u16| counters::read(&mut netlink, &bed.uplink).unwrap()[&class].packets;
+    let mut passed = |class: u16| counters::read(&mut netlink, &host.uplink).unwrap()[&class].packets;
     let (own, default) = (passed(number), passed(3));
     let enough = AtomicBool::new(false);
     let taken = thread::scope(|s| {
         s.spawn(|| {
-            bed.tenants[tenant].namespace.inside(|| {
+            host.tenants[tenant].namespace.inside(|| {
                 while !enough.load(Ordering::Relaxed) {
                     send(1);
                 }
             });
         });
         poll_until("packets", || passed(number) > own + 100);
-        let taken = take(bed);
+        let taken = take(host);
         let after = passed(number);
         poll_until("packets afterwards", || passed(number) > after + 100);
         enough.store(true, Ordering::Relaxed);
@@ -89,41 +89,41 @@ fn without_a_gap(bed: &mut Bed, tenant: usize, take: impl FnOnce(&Bed) -> Core<L
 /// `foreign`: what stands at the uplink, and what filters others have.
 fn outlives_and_is_taken_over(pinned: bool, foreign: &[&str]) {
     apart_with_bpffs(pinned, || {
-        let mut bed = bed(2);
+        let mut host = test_host(2);
         run(foreign);
         let before = State::now();
         let ledger = tempfile::tempdir().unwrap();
-        let mut first = start(&bed, ledger.path(), LIMITED);
+        let mut first = start(&host, ledger.path(), LIMITED);
         let notes = first.notes();
         assert_eq!(notes.iter().any(|note| note.contains("no bpffs is mounted")), !pinned, "{notes:?}");
         assert_eq!(first.reconcile().unwrap(), 0);
         let there = State::now();
-        attached_once(&bed, pinned);
+        attached_once(&host, pinned);
         // With a word, and without one as when it is killed.
         first.leave();
         assert_eq!(State::now(), there);
-        classified(&mut bed);
-        arrives(&bed, 0);
+        classified(&mut host);
+        arrives(&host, 0);
         drop(kept(ledger.path()));
         assert_eq!(State::now(), there, "opening touches nothing");
-        let second = without_a_gap(&mut bed, 0, |bed| start(bed, ledger.path(), LIMITED));
-        attached_once(&bed, pinned);
+        let second = without_a_gap(&mut host, 0, |host| start(host, ledger.path(), LIMITED));
+        attached_once(&host, pinned);
         drop(second);
-        attached_once(&bed, pinned);
-        classified(&mut bed);
-        let mut third = start(&bed, ledger.path(), LIMITED);
+        attached_once(&host, pinned);
+        classified(&mut host);
+        let mut third = start(&host, ledger.path(), LIMITED);
         assert_eq!(third.reconcile().unwrap(), 0);
-        assert_eq!(received_by(&mut third, &bed, tenants(1)), only(T1));
+        assert_eq!(received_by(&mut third, &host, tenants(1)), only(T1));
         assert!(counts(&mut third)[T1].passed_bytes > 0);
         // A tenant that is there no more and one that is nobody's, an uplink that is limited one way alone.
         drop(third);
         let one = LIMITED.replace("rx_class = \"any\"", "").replace("rx_class = \"low\"", "");
-        let mut fourth = Core::start(kept(ledger.path()), policy(&one), interfaces(&bed)[..1].to_vec()).unwrap();
+        let mut fourth = Core::start(kept(ledger.path()), policy(&one), interfaces(&host)[..1].to_vec()).unwrap();
         assert_eq!(fourth.reconcile().unwrap(), 0);
         assert!(fourth.notes().iter().all(|note| !note.contains("the ledger")), "{:?}", fourth.notes());
         let left = State::now();
         assert_eq!((left.programs, left.filters("0x766d69")), if by_tcx(pinned) { (2, 0) } else { (0, 2) });
-        assert_eq!(links::look(&mut bed.netlink, &format!("vmiorx{:x}", bed.uplink.index)).unwrap(), None);
+        assert_eq!(links::look(&mut host.netlink, &format!("vmiorx{:x}", host.uplink.index)).unwrap(), None);
         drop(fourth);
         let mut undo = kept(ledger.path());
         undo.undo().unwrap();
@@ -158,10 +158,10 @@ fn filters_of_clsact_beside_those_of_others_are_taken_over() {
 fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
     for pinned in [true, false] {
         apart_with_bpffs(pinned, || {
-            let bed = bed(2);
+            let host = test_host(2);
             let before = State::now();
             let ledger = tempfile::tempdir().unwrap();
-            start(&bed, ledger.path(), LIMITED).leave();
+            start(&host, ledger.path(), LIMITED).leave();
             let mut undo = kept(tempfile::tempdir().unwrap().path());
             undo.undo().unwrap();
             let notes = undo.observe(Scope::Plane).unwrap().notes;
@@ -182,25 +182,25 @@ fn without_its_ledger_all_that_can_be_found_is_off_and_the_rest_is_said() {
 fn interfaces_that_changed_meanwhile_are_told_apart() {
     for pinned in [true, false] {
         apart_with_bpffs(pinned, || {
-            let bed = bed(2);
+            let host = test_host(2);
             run(&["tc qdisc add dev u0 root handle 11: bfifo limit 90000"]);
             let before = State::now();
             let ledger = tempfile::tempdir().unwrap();
-            start(&bed, ledger.path(), LIMITED).leave();
+            start(&host, ledger.path(), LIMITED).leave();
             run(&["ip link set u0 down", "ip link set u0 name u9", "ip link set u9 up"]);
             run(&["ip link set t1 down", "ip link set t1 name t9", "ip link set t9 up"]);
             // Another has the index of t2, and a clsact qdisc of its own that nobody takes off.
             run(&["ip link del t2"]);
-            let index = bed.tenants[1].device.index;
+            let index = host.tenants[1].device.index;
             run(&[&format!("ip link add x2 index {index} type veth peer name y2"), "tc qdisc add dev x2 clsact"]);
             let mut undo = kept(ledger.path());
             undo.undo().unwrap();
-            assert_eq!(programs(&bed.uplink), 0);
+            assert_eq!(programs(&host.uplink), 0);
             assert!(tried("tc qdisc show dev x2").1.contains("clsact"), "another's stays");
             assert!(!tried("tc qdisc show dev t9").1.contains("clsact"));
             run(&["ip link del x2", "ip link set u9 down", "ip link set u9 name u0", "ip link set u0 up"]);
             run(&["ip link set t9 down", "ip link set t9 name t1", "ip link set t1 up"]);
-            plug(2, &bed.tenants[1].namespace, &format!(" index {index}"));
+            plug(2, &host.tenants[1].namespace, &format!(" index {index}"));
             assert_eq!(State::now(), before);
         });
     }
@@ -210,14 +210,14 @@ fn interfaces_that_changed_meanwhile_are_told_apart() {
 #[test]
 #[ignore = "root"]
 fn pins_that_somebody_took_away_are_put_back() {
-    if kernels_way() != Way::Tcx {
+    if kernels_mode() != AttachMode::Tcx {
         return skip("this kernel has no TCX, and so no pins");
     }
     apart_with_bpffs(true, || {
-        let bed = bed(1);
+        let host = test_host(1);
         let before = State::now();
         let ledger = tempfile::tempdir().unwrap();
-        let mut core = start(&bed, ledger.path(), LIMITED);
+        let mut core = start(&host, ledger.path(), LIMITED);
         let there = State::now();
         let one = pins().into_iter().find(|path| path.contains("classify-")).unwrap();
         for taken in [one.as_str(), "/sys/fs/bpf/vmio"] {
@@ -241,15 +241,15 @@ fn a_place_for_pins_that_is_another_users_is_not_used() {
         ["mkdir -m 777 /sys/fs/bpf/vmio", "ln -s /tmp /sys/fs/bpf/vmio", "install -d -o 1 -m 700 /sys/fs/bpf/vmio"]
     {
         apart_with_bpffs(true, || {
-            let bed = bed(1);
+            let host = test_host(1);
             run(&[planted]);
             let (before, there) = (State::now(), pins());
             let ledger = tempfile::tempdir().unwrap();
-            let mut core = start(&bed, ledger.path(), LIMITED);
+            let mut core = start(&host, ledger.path(), LIMITED);
             let notes = core.notes();
             assert!(notes.iter().any(|note| note.contains("must be a directory of this user's")), "{notes:?}");
             assert_eq!(pins(), there);
-            attached_once(&bed, false);
+            attached_once(&host, false);
             core.undo().unwrap();
             assert_eq!(State::now(), before);
         });
@@ -261,18 +261,18 @@ fn a_place_for_pins_that_is_another_users_is_not_used() {
 #[ignore = "root"]
 fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
     apart_with_bpffs(true, || {
-        let mut bed = bed(1);
+        let mut host = test_host(1);
         let before = State::now();
         let ledger = tempfile::tempdir().unwrap();
-        start(&bed, ledger.path(), LIMITED).leave();
+        start(&host, ledger.path(), LIMITED).leave();
         let there = State::now();
         let gone = LIMITED.replace("uplink.u0", "uplink.u8");
-        let failed = Core::start(kept(ledger.path()), policy(&gone), interfaces(&bed)).err().unwrap().to_string();
+        let failed = Core::start(kept(ledger.path()), policy(&gone), interfaces(&host)).err().unwrap().to_string();
         assert!(failed.contains("there is no such interface") && failed.contains("had put in force stays"), "{failed}");
         assert_eq!(State::now(), there);
-        classified(&mut bed);
-        let uplink = bed.uplink.clone();
-        assert!(matches!(htb::read(&mut bed.netlink, &uplink).unwrap(), htb::Root::Ours(_)));
+        classified(&mut host);
+        let uplink = host.uplink.clone();
+        assert!(matches!(htb::read(&mut host.netlink, &uplink).unwrap(), htb::Root::Ours(_)));
         kept(ledger.path()).undo().unwrap();
         assert_eq!(State::now(), before);
     });
@@ -282,7 +282,7 @@ fn a_start_that_fails_leaves_what_an_earlier_one_put_in_force() {
 /// number, and with it its class, all the time.
 fn numbers_are_handed_on(pinned: bool) {
     apart_with_bpffs(pinned, || {
-        let mut bed = bed(3);
+        let mut host = test_host(3);
         let before = State::now();
         let ledger = tempfile::tempdir().unwrap();
         let numbers = |core: &Core<Linux>| -> Vec<(String, u16)> {
@@ -290,18 +290,19 @@ fn numbers_are_handed_on(pinned: bool) {
             seats.map(|seat| (seat.name.clone(), seat.number)).collect()
         };
         let all = LIMITED.replace("name = \"t2\"", "name = \"t[23]\"");
-        let first = Core::start(kept(ledger.path()), policy(&all), interfaces(&bed)[..2].to_vec()).unwrap();
+        let first = Core::start(kept(ledger.path()), policy(&all), interfaces(&host)[..2].to_vec()).unwrap();
         assert_eq!(numbers(&first), [("t1".to_owned(), 16), ("t2".to_owned(), 17)]);
         first.leave();
         // The first of them is gone, and the third comes: one that begins to count would give it and the second others'.
-        let there = interfaces(&bed)[1..].to_vec();
+        let there = interfaces(&host)[1..].to_vec();
         let second =
-            without_a_gap(&mut bed, 1, |_| Core::start(kept(ledger.path()), policy(&all), there.clone()).unwrap());
+            without_a_gap(&mut host, 1, |_| Core::start(kept(ledger.path()), policy(&all), there.clone()).unwrap());
         assert_eq!(numbers(&second), [("t2".to_owned(), 17), ("t3".to_owned(), 16)]);
         drop(second);
         // Killed, and with all of them there again.
-        let third =
-            without_a_gap(&mut bed, 1, |bed| Core::start(kept(ledger.path()), policy(&all), interfaces(bed)).unwrap());
+        let third = without_a_gap(&mut host, 1, |host| {
+            Core::start(kept(ledger.path()), policy(&all), interfaces(host)).unwrap()
+        });
         assert_eq!(numbers(&third), [("t1".to_owned(), 18), ("t2".to_owned(), 17), ("t3".to_owned(), 16)]);
         third.undo().unwrap();
         assert_eq!(State::now(), before);

@@ -5,15 +5,15 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-use crate::common::bed::{Bed, bed};
 use crate::common::holder::{self, Flood, Holder};
+use crate::common::test_host::{TestHost, test_host};
 use crate::common::{M, leaf, three, tree};
 use vmio_guard::planes::linux::tap::{self, Held, Process, UNLIMITED, Undone};
 use vmio_guard::planes::linux::{Device, Netlink, counters, htb, links};
 use vmio_model::holding::send_buffer_bytes;
 use vmio_model::policy::program::Hierarchy;
 use vmio_node::linux::process;
-use vmio_node::{Local, errand};
+use vmio_node::{Local, io_worker};
 use vmio_testbed::net::{Namespace, apart, run};
 use vmio_testbed::poll_until;
 use vmio_testbed::process::Companion;
@@ -29,20 +29,20 @@ fn helper_holder() {
     holder::live();
 }
 
-/// Called before main: where this program is started to run errands, it does that.
-extern "C" fn errands() {
+/// Called before main: where this program is started as a worker, it is one.
+extern "C" fn serve_tasks() {
     if std::env::args_os().nth(1).is_some_and(|word| word == "errands-of-a-vmio") {
-        errand::serve();
+        io_worker::serve();
     }
 }
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static ERRANDS: extern "C" fn() = errands;
+static IO_WORKER: extern "C" fn() = serve_tasks;
 
 /// A tap `t1` on a bridge whose uplink lets 20 Mbit/s through.
-fn held_bed(queues: usize) -> (Bed, Holder, Device) {
-    let mut bed = bed(0);
+fn held_host(queues: usize) -> (TestHost, Holder, Device) {
+    let mut host = test_host(0);
     let holder = Holder::start("t1", queues);
     run(&[
         "ip link set t1 master br0",
@@ -50,15 +50,15 @@ fn held_bed(queues: usize) -> (Bed, Holder, Device) {
         "bridge fdb replace 02:00:00:00:00:09 dev u0 master static",
     ]);
     let limited = Hierarchy { rate_bps: MBIT * M, leaves: vec![leaf("default", MBIT, MBIT)], ..three() };
-    let uplink = bed.uplink.clone();
-    htb::put(&mut bed.netlink, &uplink, &tree(&limited), false).unwrap();
-    let tap = links::find(&mut bed.netlink, "t1").unwrap();
-    (bed, holder, tap)
+    let uplink = host.uplink.clone();
+    htb::put(&mut host.netlink, &uplink, &tree(&limited), false).unwrap();
+    let tap = links::find(&mut host.netlink, "t1").unwrap();
+    (host, holder, tap)
 }
 
 /// What a flood came to, with packets dropped at the uplink and the most bytes that waited there.
-fn flooded(bed: &Bed, holder: &mut Holder) -> (Flood, u32, u32) {
-    let uplink = bed.uplink.clone();
+fn flooded(host: &TestHost, holder: &mut Holder) -> (Flood, u32, u32) {
+    let uplink = host.uplink.clone();
     let counts = || counters::read(&mut Netlink::open().unwrap(), &uplink).unwrap()[&DEFAULT];
     poll_until("an empty queue", || counts().waiting_packets == 0);
     let dropped = counts().dropped_packets;
@@ -68,8 +68,8 @@ fn flooded(bed: &Bed, holder: &mut Holder) -> (Flood, u32, u32) {
     (flood, counts().dropped_packets - dropped, most)
 }
 
-fn kept(bed: &Bed, holder: &mut Holder, queues: u32, bytes: u32) {
-    let (flood, dropped, most) = flooded(bed, holder);
+fn kept(host: &TestHost, holder: &mut Holder, queues: u32, bytes: u32) {
+    let (flood, dropped, most) = flooded(host, holder);
     assert_eq!(dropped, 0, "of {} packets", flood.written);
     assert!(flood.again > 0 && flood.written > 0);
     assert!(most > 0 && most <= queues * (bytes + ONE_MORE), "{most} bytes waited, {bytes} may for each queue");
@@ -79,8 +79,8 @@ fn kept(bed: &Bed, holder: &mut Holder, queues: u32, bytes: u32) {
 #[ignore = "root"]
 fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped() {
     apart(|| {
-        let (bed, mut holder, device) = held_bed(1);
-        let (flood, dropped, _) = flooded(&bed, &mut holder);
+        let (host, mut holder, device) = held_host(1);
+        let (flood, dropped, _) = flooded(&host, &mut holder);
         assert!(dropped > 0 && flood.again == 0, "{dropped} of {} packets dropped", flood.written);
 
         let process = tap::find(&device, &[std::process::id(), holder.child.id()]).unwrap().unwrap();
@@ -95,7 +95,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
             assert!(tap::in_force(&held).unwrap());
             assert_eq!(holder.sizes(), [bytes]);
         }
-        kept(&bed, &mut holder, 1, bytes);
+        kept(&host, &mut holder, 1, bytes);
 
         // A wider one keeps what was there before; renamed, it is the same tap.
         let wider = held.resized(2 * bytes).unwrap();
@@ -106,7 +106,7 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
         assert_eq!(tap::undo(&wider.resized(3 * bytes).unwrap()).unwrap(), Undone::Restored);
         assert_eq!(holder.sizes(), [UNLIMITED]);
         assert_eq!(tap::undo(&wider).unwrap(), Undone::Restored);
-        let (_, dropped, _) = flooded(&bed, &mut holder);
+        let (_, dropped, _) = flooded(&host, &mut holder);
         assert!(dropped > 0);
 
         // What somebody else has set since is neither taken off nor written over.
@@ -122,8 +122,8 @@ fn with_a_finite_buffer_the_excess_stays_with_the_process_and_nothing_is_dropped
 #[ignore = "root"]
 fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() {
     apart(|| {
-        let (bed, mut holder, device) = held_bed(2);
-        let (_, dropped, _) = flooded(&bed, &mut holder);
+        let (host, mut holder, device) = held_host(2);
+        let (_, dropped, _) = flooded(&host, &mut holder);
         assert!(dropped > 0);
         let bytes = send_buffer_bytes(MBIT * M);
         let held = tap::plan(&device, holder.process(), bytes).unwrap();
@@ -136,7 +136,7 @@ fn one_descriptor_sets_all_queues_in_use_and_one_switched_on_later_is_noticed() 
         assert!(!tap::in_force(&held).unwrap());
         tap::hold(&held).unwrap();
         assert_eq!(holder.sizes(), [bytes; 2]);
-        kept(&bed, &mut holder, 2, bytes);
+        kept(&host, &mut holder, 2, bytes);
 
         holder.tell("open");
         assert_eq!(holder.sizes(), [bytes, bytes, UNLIMITED]);
@@ -260,14 +260,14 @@ fn a_qemu_with_two_queues_of_which_its_guest_uses_one_so_far() {
 #[test]
 #[ignore = "root"]
 fn by_a_process_of_its_own_that_keeps_no_copy() {
-    // Errands go to other processes from here on; those that wait end with this.
+    // Tasks go to other processes from here on; those that wait end with this.
     struct Sent;
     impl Drop for Sent {
         fn drop(&mut self) {
-            errand::end();
+            io_worker::end();
         }
     }
-    errand::serve();
+    io_worker::serve();
     let _sent = Sent;
     for _ in 0..2 {
         // The one that was kept is of the first namespace the second time.

@@ -49,14 +49,14 @@ impl Backing {
     /// When the path is missing or `/proc` or `/sys` cannot be read.
     pub fn of(reader: &dyn Reader, path: &Path) -> Result<Self> {
         let mut backing = Self::default();
-        let way = Way { reader };
-        let stat = way.stat(path)?;
+        let walk = BackingWalk { reader };
+        let stat = walk.stat(path)?;
         let found = if stat.is_block() {
-            way.device(stat.rdev, DEEPEST, &mut backing)
+            walk.device(stat.rdev, DEEPEST, &mut backing)
         } else {
             // What is named by its descriptor lies where its name says.
-            let mount = way.mount(&held::shown(path), stat.dev)?;
-            let found = way.mounted(stat.dev, &mount, DEEPEST, &mut backing);
+            let mount = walk.mount(&held::shown(path), stat.dev)?;
+            let found = walk.mounted(stat.dev, &mount, DEEPEST, &mut backing);
             backing.filesystem = mount.filesystem;
             backing.mount = mount.point.display().to_string();
             found
@@ -64,7 +64,7 @@ impl Backing {
         match found {
             Ok(()) => {}
             Err(_) if backing.filesystem.starts_with("nfs") => {
-                let mount = way.mount(&held::shown(path), stat.dev)?;
+                let mount = walk.mount(&held::shown(path), stat.dev)?;
                 backing.nfs = Some(mount.source);
             }
             Err(reason) => {
@@ -148,11 +148,12 @@ pub fn flash_with_write_cache(reader: &dyn Reader, backing: &Backing) -> Option<
     backing.leaves.keys().find(flash).cloned()
 }
 
-struct Way<'a> {
+/// Walks from a file or a device down to the disks below it.
+struct BackingWalk<'a> {
     reader: &'a dyn Reader,
 }
 
-impl Way<'_> {
+impl BackingWalk<'_> {
     fn stat(&self, path: &Path) -> Result<vmio_node::FileStat> {
         self.reader.stat(path)?.ok_or_else(|| vmio_node::Error::File {
             node: self.reader.name().into(),
@@ -184,7 +185,7 @@ impl Way<'_> {
         Ok(found.cloned().unwrap_or(unknown))
     }
 
-    fn mounted(&self, dev: Number, mount: &Mount, depth: u32, into: &mut Backing) -> Found {
+    fn mounted(&self, dev: Number, mount: &Mount, depth: u32, into: &mut Backing) -> WalkResult {
         if mount.filesystem == "btrfs" {
             return self.btrfs(Path::new(&mount.source), depth, into);
         }
@@ -196,7 +197,7 @@ impl Way<'_> {
     }
 
     /// All devices of the btrfs that `source` is one of.
-    fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> Found {
+    fn btrfs(&self, source: &Path, depth: u32, into: &mut Backing) -> WalkResult {
         let name = source.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         if let Some(devices) = block::btrfs_devices(self.reader, name) {
             return devices.iter().try_for_each(|d| self.named(d, depth, into));
@@ -207,13 +208,13 @@ impl Way<'_> {
         }
     }
 
-    fn device(&self, dev: Number, depth: u32, into: &mut Backing) -> Found {
+    fn device(&self, dev: Number, depth: u32, into: &mut Backing) -> WalkResult {
         let device = Device::numbered(self.reader, dev);
         let name = device.node_name()?.ok_or_else(|| NotVisible::NoName(device.dir.clone()))?;
         self.named(&block::sysfs_name(&name), depth, into)
     }
 
-    fn named(&self, name: &str, depth: u32, into: &mut Backing) -> Found {
+    fn named(&self, name: &str, depth: u32, into: &mut Backing) -> WalkResult {
         let depth = depth.checked_sub(1).ok_or_else(|| NotVisible::TooDeep(name.to_owned()))?;
         let here = Device::whole(self.reader, name);
         if !here.is_there() {
@@ -256,7 +257,7 @@ fn without_counters(mount: &Mount) -> bool {
     mount.dev.0 == 0 && !counted
 }
 
-type Found = std::result::Result<(), NotVisible>;
+type WalkResult = std::result::Result<(), NotVisible>;
 
 #[cfg(test)]
 mod tests {

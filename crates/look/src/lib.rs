@@ -7,9 +7,9 @@
 #![cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 
 pub mod backing;
+mod host_view;
 pub mod images;
 pub mod kinds;
-mod look;
 pub mod managers;
 pub mod neighbours;
 pub mod parallel;
@@ -21,4 +21,4 @@ pub mod storage;
 pub mod top;
 pub mod trace;
 
-pub use look::*;
+pub use host_view::*;

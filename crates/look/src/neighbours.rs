@@ -65,7 +65,7 @@ impl Neighbour {
     pub fn label(&self) -> String {
         // Its owner chose it, and messages have lines.
         let name =
-            if self.name.is_empty() { String::new() } else { format!(" {}", vmio_model::shown::line(&self.name)) };
+            if self.name.is_empty() { String::new() } else { format!(" {}", vmio_model::sanitize::line(&self.name)) };
         format!("{}{name} (pid {})", self.kind.name(), self.pid)
     }
 }

@@ -9,7 +9,7 @@ use vmio_model::facts::{RateLimit, Unread};
 use vmio_model::policy::Direction;
 use vmio_model::rate::BitRate;
 
-use crate::look::{Look, Question};
+use crate::host_view::{HostView, Question};
 use crate::require;
 
 /// The socket of its database, whose directory is there where it runs.
@@ -19,7 +19,7 @@ const SOCKETS: [&str; 2] = ["/run/openvswitch/db.sock", "/var/run/openvswitch/db
 ///
 /// # Errors
 /// When it is here and does not answer, or makes no sense.
-pub fn policed(look: &Look<'_>) -> Result<BTreeMap<String, RateLimit>, Unread> {
+pub fn policed(look: &HostView<'_>) -> Result<BTreeMap<String, RateLimit>, Unread> {
     let runs = SOCKETS.iter().any(|socket| matches!(look.reader().stat(Path::new(socket)), Ok(Some(_))));
     if !runs || require::find_program(look.reader(), Question::OvsPolicing.program()).is_none() {
         return Ok(BTreeMap::new());
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn nobody_is_asked_where_it_does_not_run() {
         let fake = vmio_node::fake::Fake::new("fake");
-        assert_eq!(policed(&Look::new(&fake)), Ok(BTreeMap::new()));
+        assert_eq!(policed(&HostView::new(&fake)), Ok(BTreeMap::new()));
         assert!(fake.ran().is_empty());
     }
 }

@@ -2,11 +2,12 @@
 //! prints the list, and a run skips what is unmet and says so. Checking only looks: it is given
 //! a [`Reader`], which cannot change the machine.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use vmio_node::Reader;
 pub use vmio_node::find_program;
 use vmio_node::linux::process::Status;
+use vmio_node::{Error, Reader};
 
 /// One precondition of an entry of an extension point.
 #[derive(Debug, Clone, Copy)]
@@ -15,8 +16,8 @@ pub struct Requirement {
     pub name: &'static str,
     /// What it is needed for.
     pub why: &'static str,
-    /// What a person does to meet it.
-    pub mend: &'static str,
+    /// What to do so that it is met.
+    pub fix: &'static str,
     /// `Ok` when met, else what was found. What cannot be looked at is unmet. The helpers
     /// [`program`], [`root`], [`readable`] and [`kernel`] are most checks.
     pub check: fn(&dyn Reader) -> Result<(), Missing>,
@@ -67,7 +68,7 @@ pub enum Check {
         /// What was found, and what it would be needed for.
         why: String,
         /// What to do about it.
-        mend: String,
+        fix: String,
     },
 }
 
@@ -78,16 +79,16 @@ impl Requirement {
             Ok(()) => Check::Met,
             Err(found) => Check::Unmet {
                 why: format!("{}: {found} ({}: {})", node.name(), self.name, self.why),
-                mend: self.mend_for(node, &found),
+                fix: self.fix_for(node, &found),
             },
         }
     }
 
-    /// What who looks there does about what was found: whoever is root is not told to be.
-    pub fn mend_for(&self, node: &dyn Reader, found: &Missing) -> String {
+    /// The fix for what was found, for the user of `node`: root is not told to become root.
+    pub fn fix_for(&self, node: &dyn Reader, found: &Missing) -> String {
         match found {
             Missing::RootOnly(_) => Fix::Root.words(node),
-            _ => self.mend.to_owned(),
+            _ => self.fix.to_owned(),
         }
     }
 }
@@ -96,7 +97,7 @@ impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Check::Met => f.write_str("met"),
-            Check::Unmet { why, mend } => write!(f, "{why}; {mend}"),
+            Check::Unmet { why, fix } => write!(f, "{why}; {fix}"),
         }
     }
 }
@@ -158,6 +159,11 @@ pub enum Fix {
 }
 
 impl Fix {
+    /// After an error: to be root where it is a refusal, else this.
+    pub fn of(error: &Error, otherwise: &'static str) -> Fix {
+        if error.kind() == Some(ErrorKind::PermissionDenied) { Fix::Root } else { Fix::Do(otherwise) }
+    }
+
     /// In words, to who looks by this: whoever is root is not told to be.
     pub fn words(self, node: &dyn Reader) -> String {
         match self {
@@ -212,11 +218,11 @@ mod tests {
     use vmio_node::fake::Fake;
 
     const FIO: Requirement =
-        Requirement { name: "fio", why: "the workloads", mend: "apt install fio", check: |n| program(n, "fio") };
+        Requirement { name: "fio", why: "the workloads", fix: "apt install fio", check: |n| program(n, "fio") };
     const KVM: Requirement = Requirement {
         name: "KVM",
         why: "speed",
-        mend: "enable it in the firmware",
+        fix: "enable it in the firmware",
         check: |n| kernel(n, "KVM", "/dev/kvm"),
     };
 
@@ -258,14 +264,14 @@ mod tests {
 
     /// Who is root and is refused what only root may is not told to be root.
     #[test]
-    fn a_mend_follows_what_was_found() {
-        let rights = Requirement { check: |_| Err(Missing::RootOnly("tracefs")), mend: AS_ROOT, ..FIO };
-        let mend = |uid: u32| {
+    fn a_fix_follows_what_was_found() {
+        let rights = Requirement { check: |_| Err(Missing::RootOnly("tracefs")), fix: AS_ROOT, ..FIO };
+        let fix = |uid: u32| {
             let fake = Fake::new("fake").file("/proc/self/status", format!("Uid:\t{uid}\t{uid}\t0\t0\n"));
-            let Check::Unmet { mend, .. } = rights.look(&fake) else { panic!("it is unmet") };
-            mend
+            let Check::Unmet { fix, .. } = rights.look(&fake) else { panic!("it is unmet") };
+            fix
         };
-        assert!(mend(7) == AS_ROOT && mend(0).contains("root was refused"), "{}", mend(0));
+        assert!(fix(7) == AS_ROOT && fix(0).contains("root was refused"), "{}", fix(0));
     }
 
     /// Whoever has what is asked for is not told to get it.

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::reads;
 use crate::stand_in::StandIn;
-use vmio_look::Look;
+use vmio_look::HostView;
 use vmio_look::scan::scan;
 use vmio_model::facts::Guest;
 use vmio_node::Local;
@@ -36,7 +36,7 @@ fn create(path: &Path, backing: Option<&Path>) {
 }
 
 fn looked(prefix: &str) -> Vec<Guest> {
-    of(prefix, scan(&Look::new(&Local::new())).guests)
+    of(prefix, scan(&HostView::new(&Local::new())).guests)
 }
 
 fn of(prefix: &str, mut guests: Vec<Guest>) -> Vec<Guest> {
@@ -99,7 +99,7 @@ fn each_of_two_hundred_guests_takes_what_each_of_fifty_takes() {
     };
     let disks: Vec<(String, &str)> = (0..200).map(disk).collect();
     let prefix = format!("many-{}", std::process::id());
-    let look = || reads::during(|| scan(&Look::new(&Local::new())).guests, Vec::len);
+    let look = || reads::during(|| scan(&HostView::new(&Local::new())).guests, Vec::len);
     let running = stand_ins(&prefix, &disks[..50], &base);
     let (guests, fifty) = look();
     assert_eq!(of(&prefix, guests).len(), 50);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use vmio_look::{Look, kinds};
+use vmio_look::{HostView, kinds};
 use vmio_model::facts::{Guest, Unread};
 use vmio_node::Local;
 use vmio_testbed::net::listens;
@@ -73,7 +73,7 @@ impl Qemu {
     /// The guest as a look sees it.
     fn look(&self) -> Guest {
         let node = Local::new();
-        let look = Look::new(&node);
+        let look = HostView::new(&node);
         let kind = kinds::find("qemu").unwrap();
         let found = kind.running(&look).guests;
         let mut guest = found.into_iter().find(|g| g.pid == Some(self.child.id())).unwrap();
@@ -192,7 +192,7 @@ fn a_guest_that_is_stopped_is_named_and_not_asked() {
 fn a_guest_that_is_killed_meanwhile_is_told_so() {
     let mut qemu = Qemu::start(FREE).settled();
     let node = Local::new();
-    let look = Look::new(&node);
+    let look = HostView::new(&node);
     let kind = kinds::find("qemu").unwrap();
     let mut guest = kind.running(&look).guests.into_iter().find(|g| g.pid == Some(qemu.child.id())).unwrap();
     qemu.child.kill().unwrap();

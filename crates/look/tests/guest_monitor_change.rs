@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-use vmio_look::Look;
+use vmio_look::HostView;
 use vmio_look::kinds;
 use vmio_model::facts::{Guest, Nic};
 use vmio_model::rules::{Finding, change, findings};
@@ -63,7 +63,7 @@ impl Qemu {
     /// [`Self::look`], `None` while it begins.
     fn found(&self, ask: bool) -> Option<Guest> {
         let node = Local::new();
-        let look = Look::new(&node);
+        let look = HostView::new(&node);
         let kind = kinds::find("qemu").unwrap();
         let mut guest = kind.running(&look).guests.into_iter().find(|g| g.pid == Some(self.child.id()))?;
         if ask {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use crate::reads;
 use crate::stand_in::StandIn;
-use vmio_look::Look;
+use vmio_look::HostView;
 use vmio_look::kinds::find;
 use vmio_look::scan::scan;
 use vmio_model::facts::Guest;
@@ -122,7 +122,7 @@ fn real_guests_are_read_as_they_were_started() {
 
     let node = Local::new();
     let (tuned_pid, plain_pid) = (tuned.0.id(), plain.0.id());
-    let look = Look::new(&node);
+    let look = HostView::new(&node);
     let found = scan(&look);
     let own = of(&found.guests, tuned_pid);
     assert_eq!((own.name.as_str(), own.kind.as_str()), ("tuned", "qemu"));
@@ -162,7 +162,7 @@ fn real_guests_are_read_as_they_were_started() {
     assert_eq!(nics, [("e1000", "tap"), ("virtio-net", "user")]);
     assert_eq!(own.nics[0].interface.as_deref(), Some("tap0"), "{:?}", own.unread);
     drop((tuned, plain));
-    let gone = scan(&Look::new(&node));
+    let gone = scan(&HostView::new(&node));
     assert!(gone.guests.iter().all(|g| ![Some(tuned_pid), Some(plain_pid)].contains(&g.pid)));
     let _ = Command::new("ip").args(["link", "del", "br7"]).status();
     let _ = Command::new("ip").args(["link", "del", "tap7"]).status();
@@ -191,8 +191,8 @@ fn two_hundred_guests_are_read_with_what_each_of_fifty_takes() {
         (0..count).map(start).collect()
     };
     let node = Local::new();
-    let from_proc = || reads::during(|| find("qemu").unwrap().running(&Look::new(&node)), |seen| seen.guests.len());
-    let all = || reads::during(|| scan(&Look::new(&node)), |seen| seen.guests.len());
+    let from_proc = || reads::during(|| find("qemu").unwrap().running(&HostView::new(&node)), |seen| seen.guests.len());
+    let all = || reads::during(|| scan(&HostView::new(&node)), |seen| seen.guests.len());
     let few = stand_ins(GUESTS / 4);
     let (few_reads, few_scanned) = (from_proc().1, all().1);
     drop(few);
@@ -203,7 +203,7 @@ fn two_hundred_guests_are_read_with_what_each_of_fifty_takes() {
     let before = cpu_seconds();
     let (found, scanned) = all();
     let whole = (found.seconds.unwrap(), cpu_seconds() - before);
-    let count = Look::new(&node).processes().len();
+    let count = HostView::new(&node).processes().len();
     println!("{count} processes; {GUESTS} guests from /proc {reading:?}, whole scan {whole:?}: wall, CPU seconds");
     let ours = |g: &&Guest| guests.iter().any(|q| Some(q.0.id()) == g.pid);
     assert_eq!(running.guests.iter().filter(ours).count(), GUESTS);

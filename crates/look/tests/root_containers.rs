@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use vmio_look::Look;
+use vmio_look::HostView;
 use vmio_look::kinds;
 use vmio_model::facts::Guest;
 use vmio_node::Local;
@@ -31,7 +31,7 @@ impl Drop for Container {
 
 fn containers() -> Vec<Guest> {
     let node = Local::new();
-    kinds::find("container").unwrap().running(&Look::new(&node)).guests
+    kinds::find("container").unwrap().running(&HostView::new(&node)).guests
 }
 
 fn found(what: &str, wanted: impl Fn(&Guest) -> bool) -> Guest {

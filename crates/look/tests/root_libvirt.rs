@@ -6,7 +6,7 @@
 
 use std::process::Command;
 
-use vmio_look::{Look, scan};
+use vmio_look::{HostView, scan};
 use vmio_model::facts::{Overridden, PlacedThread, Setting};
 use vmio_model::result::Accel;
 use vmio_model::rules;
@@ -78,7 +78,7 @@ fn inside() {
 
     let look = |monitor| {
         let node = Local::new();
-        let mut look = Look::new(&node);
+        let mut look = HostView::new(&node);
         look.monitor = monitor;
         scan::scan(&look)
     };
@@ -236,7 +236,7 @@ fn moved_as_printed() {
         run("virsh", &["define", file]);
         run("virsh", &["start", "moved"]);
         let node = Local::new();
-        let found = scan::scan(&Look::new(&node)).guests;
+        let found = scan::scan(&HostView::new(&node)).guests;
         let guest = found.into_iter().find(|g| g.name == "moved").unwrap();
         run("virsh", &["destroy", "moved"]);
         guest

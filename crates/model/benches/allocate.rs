@@ -27,9 +27,8 @@ fn pool(n: u64) -> (Vec<Member>, Vec<Demand>) {
         hard: i.is_multiple_of(16),
         over_max: i.is_multiple_of(4),
     };
-    let demand = |i: u64| match i.is_multiple_of(5) {
-        true => Demand::Unbounded,
-        false => Demand::Rate(BitRate::new(random(i + 4 * n) % (2 * fair))),
+    let demand = |i: u64| {
+        if i.is_multiple_of(5) { Demand::Unbounded } else { Demand::Rate(BitRate::new(random(i + 4 * n) % (2 * fair))) }
     };
     ((0..n).map(member).collect(), (0..n).map(demand).collect())
 }

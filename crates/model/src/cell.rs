@@ -76,7 +76,7 @@ impl Cell {
         std::iter::once(&self.lead).chain(&self.beside)
     }
 
-    /// Its actors, and the guests that they send to: all that need a machine, and a place in a network.
+    /// Its actors, and the guests that they send to or with: all that need a machine, and a place in a network.
     pub fn with_neighbours(&self) -> impl Iterator<Item = Actor> {
         self.actors().flat_map(|actor| [actor.clone()].into_iter().chain(actor.neighbour()))
     }

@@ -65,9 +65,9 @@ impl Allocator {
     }
 }
 
-/// What was seen of a member in a period.
+/// What a member sent in one period of the loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct PeriodSample {
     /// Bits that the guest tried to send.
     pub offered: u64,
     /// Bits that passed the limit.
@@ -78,7 +78,7 @@ pub struct Seen {
 
 /// Limits in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InForce {
+pub struct AppliedLimits {
     /// What all together get of a plane that shares by itself.
     pub root: BitRate,
     /// What the members in a stage before the uplink get together; `None` where there is none.
@@ -94,7 +94,7 @@ pub struct Control {
     /// What the members share.
     capacity: BitRate,
     members: Vec<Member>,
-    in_force: InForce,
+    in_force: AppliedLimits,
     stage: Option<Stage>,
     /// A period's measure cannot tell less than this apart, in bits.
     packet_bits: u64,
@@ -129,7 +129,7 @@ impl Control {
                 (Kind::Exact(demands), caps)
             }
         };
-        let in_force = InForce { root: capacity, stage: None, caps };
+        let in_force = AppliedLimits { root: capacity, stage: None, caps };
         Control { kind, capacity, members, in_force, stage: None, packet_bits }
     }
 
@@ -176,13 +176,13 @@ impl Control {
     }
 
     /// Limits in force.
-    pub fn in_force(&self) -> &InForce {
+    pub fn in_force(&self) -> &AppliedLimits {
         &self.in_force
     }
 
     /// The end of a period of `time` picoseconds; one entry of `seen` a member. `waiting` bits wait at the uplink that came
     /// out of a stage.
-    pub fn tick_staged(&mut self, seen: &[Seen], waiting: u64, time: u64) {
+    pub fn tick_staged(&mut self, seen: &[PeriodSample], waiting: u64, time: u64) {
         self.tick(seen, time);
         if let (Some(stage), Kind::Round(_, demands)) = (&mut self.stage, &self.kind) {
             let rest = stage.tick(self.in_force.root, &self.members, demands, seen, waiting, time);
@@ -191,11 +191,11 @@ impl Control {
     }
 
     /// The end of a period of `time` picoseconds; one entry of `seen` a member.
-    pub fn tick(&mut self, seen: &[Seen], time: u64) {
+    pub fn tick(&mut self, seen: &[PeriodSample], time: u64) {
         match &mut self.kind {
             Kind::None => {}
             Kind::Dba(state, measures) => {
-                let measured = |(s, cap): (&Seen, &BitRate)| match measures {
+                let measured = |(s, cap): (&PeriodSample, &BitRate)| match measures {
                     Measures::Offered => rate_of(s.offered, time),
                     // Held back is to have used all that it had, whatever rounding to packets says.
                     Measures::Passed if s.held_back => *cap,
@@ -215,7 +215,7 @@ impl Control {
                 let now = observed(seen, time, self.packet_bits);
                 if now != *demands {
                     let stage = self.in_force.stage;
-                    self.in_force = InForce { stage, ..round(self.capacity, &self.members, program, &now) };
+                    self.in_force = AppliedLimits { stage, ..round(self.capacity, &self.members, program, &now) };
                     *demands = now;
                 }
             }
@@ -224,10 +224,10 @@ impl Control {
 }
 
 /// What each member wants, as far as a period shows it.
-fn observed(seen: &[Seen], time: u64, packet_bits: u64) -> Vec<Demand> {
+fn observed(seen: &[PeriodSample], time: u64, packet_bits: u64) -> Vec<Demand> {
     // A limit at just what was seen would hold back the next packet that comes early.
     let room = |bits: u64| bits.saturating_add(bits / 32).saturating_add(packet_bits);
-    let demand = |s: &Seen| match (s.held_back, s.passed) {
+    let demand = |s: &PeriodSample| match (s.held_back, s.passed) {
         (true, _) => Demand::Unbounded,
         (false, 0) => Demand::Rate(BitRate::ZERO),
         (false, passed) => Demand::Rate(rate_of(room(passed), time)),
@@ -244,7 +244,7 @@ fn caps(capacity: BitRate, members: &[Member], demands: &[Demand]) -> Vec<BitRat
 }
 
 /// What a hierarchy is told beyond what it was compiled to.
-fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> InForce {
+fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[Demand]) -> AppliedLimits {
     let idle = |(m, d): (&Member, &Demand)| if m.hard { m.min - d.up_to(m.min) } else { BitRate::ZERO };
     let reserved = members.iter().zip(demands).map(idle).fold(BitRate::ZERO, BitRate::saturating_add);
     let root = program.rate_bps.saturating_sub(reserved).max(BitRate::ONE);
@@ -252,7 +252,7 @@ fn round(capacity: BitRate, members: &[Member], program: &Hierarchy, demands: &[
     let ceiling = |((leaf, member), grant): ((&crate::policy::program::Leaf, &Member), &crate::allocate::Grant)| {
         if member.over_max { leaf.ceil_bps.max(grant.rate) } else { leaf.ceil_bps }
     };
-    InForce { root, stage: None, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
+    AppliedLimits { root, stage: None, caps: program.leaves.iter().zip(members).zip(&grants).map(ceiling).collect() }
 }
 
 #[cfg(test)]
@@ -261,10 +261,10 @@ mod tests {
     use crate::picos::{MILLISECOND, bits_of};
     use crate::policy::Direction;
     use crate::policy::compile::compile;
-    use crate::policy::pool::{Pool, Seat, Who};
+    use crate::policy::pool::{MemberKind, Pool, PoolMember};
     use crate::policy::program::{Framing, Program};
+    use crate::rate::MBIT as M;
 
-    const M: BitRate = BitRate::new(1_000_000);
     const PERIOD: u64 = 10 * MILLISECOND;
 
     fn contract(min: u64, max: u64) -> Member {
@@ -272,8 +272,12 @@ mod tests {
     }
 
     fn round(contracts: &[Member]) -> Control {
-        let seat =
-            |contract: &Member| Seat { name: "x".into(), who: Who::Interface, class: "x".into(), contract: *contract };
+        let seat = |contract: &Member| PoolMember {
+            name: "x".into(),
+            who: MemberKind::Interface,
+            class: "x".into(),
+            contract: *contract,
+        };
         let seats = contracts.iter().map(seat).collect();
         let (direction, framing) = (Direction::GuestTx, Framing::NONE);
         let pool = Pool { uplink: "eth0".into(), direction, capacity: 100 * M, framing, seats };
@@ -282,9 +286,9 @@ mod tests {
         Control::round(100 * M, pool.members(), &program, 12_000)
     }
 
-    fn seen(mbit: u64, held_back: bool) -> Seen {
+    fn seen(mbit: u64, held_back: bool) -> PeriodSample {
         let bits = bits_of(mbit * M, PERIOD);
-        Seen { offered: bits, passed: bits, held_back }
+        PeriodSample { offered: bits, passed: bits, held_back }
     }
 
     #[test]
@@ -293,7 +297,7 @@ mod tests {
         let mut control = round(&[hard, contract(0, 100)]);
         assert_eq!(control.in_force().root, 100 * M, "nothing is known yet");
         control.tick(&[seen(0, false), seen(100, true)], PERIOD);
-        assert_eq!(*control.in_force(), InForce { root: 60 * M, stage: None, caps: vec![100 * M; 2] });
+        assert_eq!(*control.in_force(), AppliedLimits { root: 60 * M, stage: None, caps: vec![100 * M; 2] });
         // It wakes up: it is served out of its own rate whatever the root has, and the root has all again.
         control.tick(&[seen(40, true), seen(60, true)], PERIOD);
         assert_eq!(control.in_force().root, 100 * M);

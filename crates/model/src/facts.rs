@@ -278,8 +278,11 @@ pub(crate) fn changed(before: &Cell, after: &Cell, workloads: &[WorkloadTraits])
             }
             disk(attachment.as_ref()?, after.as_ref()?).filter(|_| target == other)
         }
-        (On::Path { network, peer, nic }, On::Path { network: other, peer: end, nic: after }) => {
-            let same = network == other && peer == end;
+        (
+            On::Path { network, peer, nic, co_sender },
+            On::Path { network: other, peer: end, nic: after, co_sender: also },
+        ) => {
+            let same = network == other && peer == end && co_sender == also;
             (same && nic.is_some() && after.is_some()).then_some(Changed::Nic)
         }
         _ => None,

@@ -17,7 +17,8 @@ use crate::rate::BitRate;
 /// Where the excess waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Waits {
+#[schemars(rename = "Waits")]
+pub enum QueueingPoint {
     /// In the guest's ring.
     Held,
     /// In a queue on the host.
@@ -28,14 +29,14 @@ pub enum Waits {
     None,
 }
 
-impl Waits {
+impl QueueingPoint {
     /// As JSON and metrics name it.
     pub fn word(self) -> &'static str {
         match self {
-            Waits::Held => "held",
-            Waits::Queued => "queued",
-            Waits::Nic => "nic",
-            Waits::None => "none",
+            QueueingPoint::Held => "held",
+            QueueingPoint::Queued => "queued",
+            QueueingPoint::Nic => "nic",
+            QueueingPoint::None => "none",
         }
     }
 }
@@ -54,7 +55,8 @@ pub enum Queue {
 /// What lies between an interface and the uplink, as far as it decides whether a packet that waits at the uplink is
 /// still charged to the interface. What nobody could read is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
-pub struct Way {
+#[schemars(rename = "Way")]
+pub struct PacketPath {
     /// A bridge on it hands its packets to the IP firewall (`bridge-nf-call-*`), as Proxmox' firewall needs it.
     pub bridge_netfilter: Option<bool>,
     /// The host routes or translates between them.
@@ -63,7 +65,7 @@ pub struct Way {
     pub card: Option<u32>,
 }
 
-impl Way {
+impl PacketPath {
     /// Whether a packet at the uplink is still charged to the interface that it came through; `None` where it cannot
     /// be told without a packet that tries it.
     fn keeps_charge(self) -> Option<bool> {
@@ -80,7 +82,7 @@ impl Way {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Holding {
     /// Where the excess waits.
-    pub waits: Waits,
+    pub waits: QueueingPoint,
     /// Where the queue stands; `None` where vmio has none.
     pub queue: Option<Queue>,
     /// The send buffer that the tap gets, in bytes; `None` where it is left alone.
@@ -90,7 +92,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    fn new(waits: Waits, queue: Option<Queue>, reason: impl Into<String>) -> Holding {
+    fn new(waits: QueueingPoint, queue: Option<Queue>, reason: impl Into<String>) -> Holding {
         Holding { waits, queue, send_buffer_bytes: None, reason: reason.into() }
     }
 }
@@ -108,11 +110,11 @@ pub fn send_buffer_bytes(limit: BitRate) -> u32 {
 }
 
 /// How an interface is limited: `limit` is its maximum there.
-pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, limit: BitRate) -> Holding {
+pub fn holding(nic: &Nic, way: PacketPath, plane: &Abilities, direction: Direction, limit: BitRate) -> Holding {
     let backend = known(&nic.backend);
     let Some(backend) = backend else {
         return Holding::new(
-            Waits::None,
+            QueueingPoint::None,
             None,
             "what it is connected to on the host could not be read; run vmio as root",
         );
@@ -121,15 +123,15 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
         return card(way, plane, direction);
     }
     if let Some(reason) = unreachable(backend) {
-        return Holding::new(Waits::None, None, reason);
+        return Holding::new(QueueingPoint::None, None, reason);
     }
     match direction {
         Direction::GuestRx if plane.receive => Holding::new(
-            Waits::Queued,
+            QueueingPoint::Queued,
             Some(Queue::Ifb),
             "what it receives waits on this host, so that senders that give way (TCP) do",
         ),
-        Direction::GuestRx => Holding::new(Waits::None, None, "this plane cannot limit what guests receive"),
+        Direction::GuestRx => Holding::new(QueueingPoint::None, None, "this plane cannot limit what guests receive"),
         Direction::GuestTx => sends(nic, backend, way, limit),
     }
 }
@@ -139,16 +141,20 @@ pub fn holding(nic: &Nic, way: Way, plane: &Abilities, direction: Direction, lim
 pub fn of_nobody(plane: &Abilities, direction: Direction) -> Holding {
     match direction {
         Direction::GuestRx if !plane.receive => {
-            Holding::new(Waits::None, None, "this plane cannot limit what guests receive")
+            Holding::new(QueueingPoint::None, None, "this plane cannot limit what guests receive")
         }
         _ => {
             let queue = if direction == Direction::GuestRx { Queue::Ifb } else { Queue::Uplink };
-            Holding::new(Waits::Queued, Some(queue), "no guest is known behind it, so its excess waits on this host")
+            Holding::new(
+                QueueingPoint::Queued,
+                Some(queue),
+                "no guest is known behind it, so its excess waits on this host",
+            )
         }
     }
 }
 
-fn sends(nic: &Nic, backend: &str, way: Way, limit: BitRate) -> Holding {
+fn sends(nic: &Nic, backend: &str, way: PacketPath, limit: BitRate) -> Holding {
     match (backend, known(&nic.model)) {
         ("tap", Some("virtio-net")) => {
             let charged = way.keeps_charge();
@@ -166,11 +172,11 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit: BitRate) -> Holding {
             };
             Holding {
                 send_buffer_bytes: Some(send_buffer_bytes(limit)),
-                ..Holding::new(Waits::Held, Some(queue), reason)
+                ..Holding::new(QueueingPoint::Held, Some(queue), reason)
             }
         }
         ("tap", Some(model)) => Holding::new(
-            Waits::Queued,
+            QueueingPoint::Queued,
             Some(Queue::Uplink),
             format!(
                 "QEMU's own queue before an emulated {model} takes packets without an end, so nothing can be held in the \
@@ -178,7 +184,7 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit: BitRate) -> Holding {
             ),
         ),
         ("tap", None) => Holding::new(
-            Waits::Queued,
+            QueueingPoint::Queued,
             Some(Queue::Uplink),
             "what card the guest sees could not be read, so its tap's send buffer is left alone",
         ),
@@ -193,13 +199,13 @@ fn sends(nic: &Nic, backend: &str, way: Way, limit: BitRate) -> Holding {
                     "what its programs send is charged to their sockets: they wait, or what does not wait (UDP) fills the queue"
                 }
             };
-            Holding::new(Waits::Queued, Some(Queue::Uplink), reason)
+            Holding::new(QueueingPoint::Queued, Some(Queue::Uplink), reason)
         }
     }
 }
 
 /// A card that was passed through: its packets do not pass this host's kernel.
-fn card(way: Way, plane: &Abilities, direction: Direction) -> Holding {
+fn card(way: PacketPath, plane: &Abilities, direction: Direction) -> Holding {
     let what = match direction {
         Direction::GuestRx => "and cards limit only what their virtual functions send",
         Direction::GuestTx if !plane.card_rates => "and this plane sets no limit in the card",
@@ -209,11 +215,11 @@ fn card(way: Way, plane: &Abilities, direction: Direction) -> Holding {
         Direction::GuestTx => {
             let reason =
                 "the guest has a virtual function of the uplink's card, which limits what that sends (max_tx_rate)";
-            return Holding::new(Waits::Nic, None, reason);
+            return Holding::new(QueueingPoint::Nic, None, reason);
         }
     };
     let why = format!("the guest has the card itself: its packets do not pass this host's kernel, {what}");
-    Holding::new(Waits::None, None, why)
+    Holding::new(QueueingPoint::None, None, why)
 }
 
 /// Why packets of such an interface cannot be limited on the host.

@@ -27,7 +27,7 @@ pub mod reference;
 pub mod result;
 pub mod rules;
 pub mod run;
-pub mod shown;
+pub mod sanitize;
 pub mod simulate;
 pub mod stats;
 pub mod study;

@@ -141,8 +141,8 @@ fn printable(text: &str) -> String {
         .map(|c| {
             if c == '\t' {
                 ' '
-            } else if crate::shown::is_hidden(c) {
-                crate::shown::INSTEAD
+            } else if crate::sanitize::is_hidden(c) {
+                crate::sanitize::INSTEAD
             } else {
                 c
             }

@@ -22,6 +22,9 @@ pub struct BitRate(u64);
 #[schemars(inline, title = "", description = "")] // a bare number, as if it were no type of its own
 pub struct ByteRate(u64);
 
+/// 1 Mbit/s.
+pub const MBIT: BitRate = BitRate(1_000_000);
+
 impl BitRate {
     /// Nothing.
     pub const ZERO: BitRate = BitRate(0);

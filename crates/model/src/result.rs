@@ -15,8 +15,8 @@ mod traits;
 mod work;
 
 pub use seen::{
-    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ROLE, SECONDS, SHARE,
-    STOLEN, Seen, WAY, Watched, seen_around,
+    BUSY, CACHED_AFTER, CACHED_BEFORE, CpuUse, DeviceUse, KERNEL, LONGEST_WAIT, OWN, PART, ProbeResult, ROLE, SECONDS,
+    SHARE, STOLEN, WAY, Watched, seen_around,
 };
 pub use traits::{
     BANDWIDTH, DiskTraits, IOPS, LATENCY, READ, REQUESTS, Unjudged, WRITTEN, WorkloadTraits, amounts_of, figures_of,
@@ -91,7 +91,7 @@ pub struct Environment {
     pub cap_ratio: Option<f64>,
     /// The other machine that was measured; `None` where it was this host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub afar: Option<Afar>,
+    pub afar: Option<RemoteHostInfo>,
     /// The machine at the other end of the paths of the network `wire`: `ssh://root@host (192.0.2.7)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<String>,
@@ -106,7 +106,8 @@ pub struct Environment {
 
 /// A machine that exists already, as it said of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Afar {
+#[schemars(rename = "Afar")]
+pub struct RemoteHostInfo {
     /// `ssh://root@host`, `libvirt://web1`.
     pub address: String,
     /// The directory that its files were made in.
@@ -131,7 +132,7 @@ pub struct Afar {
 }
 
 /// `ssh://root@host: Linux 6.1.0, 2 CPUs (model), 4096 MiB`.
-impl std::fmt::Display for Afar {
+impl std::fmt::Display for RemoteHostInfo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { address, dir: _, device: _, kernel, cpu, cpus, memory_bytes, settings: _, findings: _ } = self;
         let word = if *cpus == 1 { "CPU" } else { "CPUs" };
@@ -190,7 +191,7 @@ pub struct Sample {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<WorkloadResult>,
     /// What probes saw around it.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ProbeResult>,
     /// Foreign load.
     pub foreign: Foreign,
     /// Words of caution.

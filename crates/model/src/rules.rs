@@ -16,9 +16,12 @@ mod depth_one_latency;
 mod depth_one_reads;
 mod disk_full_depth;
 mod disk_in_memory;
+mod disk_remedy;
 mod emulated_driver;
 mod emulated_nic;
 mod emulation_though_kvm;
+#[cfg(test)]
+mod example;
 pub mod expect;
 mod guest_faster_than_host;
 mod host_cache_hits;
@@ -28,7 +31,6 @@ mod iothread_on_vcpu_core;
 mod iothread_saturated;
 mod limit_in_force;
 mod live;
-mod mend;
 mod missing_iothread;
 mod mtu_mismatch;
 mod native_aio_that_waits;
@@ -67,8 +69,8 @@ use crate::stats::{Interval, Ratio};
 use crate::summary::{CellRow, Share};
 pub use about::About;
 pub use change::Change;
+pub use disk_remedy::DiskRemedy;
 pub use live::Live;
-pub use mend::Mend;
 pub use proof::{Proof, Proven};
 
 /// How much a finding matters. Ordered: `--fail-on` takes the least that fails.
@@ -243,7 +245,7 @@ pub struct Rule {
     /// Whether what it finds in several guests has one cause, which is the host's.
     pub host_wide: bool,
     /// What its change does to a disk, where that can be measured.
-    pub mend: Option<Mend>,
+    pub remedy: Option<DiskRemedy>,
     /// Whether a published effect speaks of it: two disks of one guest, the slower first.
     pub published: Option<fn(&paper::Pattern, &paper::Pattern) -> bool>,
     /// Facts in which it must find something, and facts much like them in which it must find nothing:
@@ -308,7 +310,7 @@ impl Rule {
         checks: &[],
         kinds: Kinds::Qemu,
         host_wide: false,
-        mend: None,
+        remedy: None,
         published: None,
         #[cfg(test)]
         fixture: (Facts::default, Facts::default),

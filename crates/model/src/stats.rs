@@ -184,7 +184,7 @@ impl Convergence {
 
 /// How well a ratio is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum RatioPrecision {
     /// Well enough to be cited.
     Well,
     /// Its interval is wider than wanted.
@@ -194,17 +194,17 @@ pub enum Known {
 }
 
 /// How well a ratio is known, by the rule.
-pub fn known(ratio: &Ratio, rule: &Convergence) -> Known {
+pub fn known(ratio: &Ratio, rule: &Convergence) -> RatioPrecision {
     match ratio.interval.filter(|_| ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots) {
-        Some(_) if rule.is_narrow(ratio) => Known::Well,
-        Some(interval) if told(Some(interval), ratio.pairs).is_some() => Known::TooWide,
-        _ => Known::NotYet,
+        Some(_) if rule.is_narrow(ratio) => RatioPrecision::Well,
+        Some(interval) if told(Some(interval), ratio.pairs).is_some() => RatioPrecision::TooWide,
+        _ => RatioPrecision::NotYet,
     }
 }
 
 /// Whether the ratio is known well enough to be cited.
 pub fn converged(ratio: &Ratio, rule: &Convergence) -> bool {
-    known(ratio, rule) == Known::Well
+    known(ratio, rule) == RatioPrecision::Well
 }
 
 /// What this machine cannot tell apart, from a run of a cell against itself.

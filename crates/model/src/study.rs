@@ -5,8 +5,8 @@
 pub mod cells;
 pub mod control;
 pub mod guard;
+mod host_resource;
 pub mod named;
-mod nature;
 mod only;
 pub mod parse;
 pub mod plan;
@@ -24,8 +24,8 @@ use crate::stats::steady::MOST_ROUNDS;
 
 pub use control::{Control, Controlled, Link, controls};
 pub use guard::GuardPolicy;
+pub use host_resource::{HostResource, OF_MEMORY};
 pub use named::NamedCell;
-pub use nature::{Nature, OF_MEMORY};
 pub use plan::{Plan, Rates};
 pub use schedule::{DoneReason, Progress, SampleKey, Spent, Step, next};
 
@@ -279,12 +279,12 @@ pub struct WorkloadName {
     /// Its name.
     pub name: String,
     /// On what it works.
-    pub works_on: Sort,
+    pub works_on: SubjectKind,
 }
 
-/// The sorts of subjects.
+/// The kinds of subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sort {
+pub enum SubjectKind {
     /// A disk.
     Disk,
     /// A path of a network.
@@ -293,23 +293,23 @@ pub enum Sort {
     Machine,
 }
 
-impl Sort {
+impl SubjectKind {
     /// That of a subject.
     pub fn of(subject: &crate::cell::Subject) -> Self {
         use crate::cell::Subject;
         match subject {
-            Subject::Disk { .. } => Sort::Disk,
-            Subject::Path { .. } => Sort::Path,
-            Subject::Machine => Sort::Machine,
+            Subject::Disk { .. } => SubjectKind::Disk,
+            Subject::Path { .. } => SubjectKind::Path,
+            Subject::Machine => SubjectKind::Machine,
         }
     }
 
     /// `a disk`.
     pub fn word(self) -> &'static str {
         match self {
-            Sort::Disk => "a disk",
-            Sort::Path => "a path of a network",
-            Sort::Machine => "the machine itself",
+            SubjectKind::Disk => "a disk",
+            SubjectKind::Path => "a path of a network",
+            SubjectKind::Machine => "the machine itself",
         }
     }
 }
@@ -325,7 +325,7 @@ pub struct Family {
     /// family, but is not; `Some(Ok(()))`: it is.
     pub recognise: fn(&str) -> Option<Result<(), WordError>>,
     /// On what its members work.
-    pub works_on: Sort,
+    pub works_on: SubjectKind,
 }
 
 impl Names {
@@ -337,7 +337,7 @@ impl Names {
     }
 
     /// On what a workload works, one of the list or of a family; `None` where it is neither.
-    pub fn works_on(&self, workload: &str) -> Option<Sort> {
+    pub fn works_on(&self, workload: &str) -> Option<SubjectKind> {
         let listed = self.workloads.iter().find(|w| w.name == workload).map(|w| w.works_on);
         let family = || self.workload_families.iter().find(|f| (f.recognise)(workload) == Some(Ok(())));
         listed.or_else(|| family().map(|f| f.works_on))

@@ -32,7 +32,7 @@ use crate::kind::RunKind;
 use crate::result::{Environment, Mark, RunState, Skipped};
 use crate::run::Run;
 use crate::stats::{Convergence, Difference, Estimate, Noise, Ratio};
-use crate::study::Nature;
+use crate::study::HostResource;
 
 pub use build::{answers, summarise};
 pub use compare::{Comparison, compare};
@@ -106,7 +106,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Headline {
     /// What of the host's speed it is about.
-    pub nature: Nature,
+    pub nature: HostResource,
     /// The kind of guest: `qemu`, `container`.
     #[serde(default)]
     pub side: String,
@@ -374,7 +374,7 @@ impl Summary {
             && self.skipped.iter().all(|s| s.cell.is_native())
     }
 
-    /// All headlines, one a nature.
+    /// All headlines, one for each resource.
     pub fn headlines(&self) -> impl Iterator<Item = &Headline> {
         self.headline.iter().chain(&self.further_headlines)
     }

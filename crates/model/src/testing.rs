@@ -51,7 +51,7 @@ pub fn guest(target: &str, driver: &str, workload: &str) -> Cell {
 pub fn over_bridge(nic: Option<&str>, workload: &str) -> Cell {
     let side = if nic.is_some() { Side::of("qemu") } else { Side::native() };
     let nic = nic.map(cell::Nic::new);
-    Cell::of(side, cell::Subject::Path { network: "bridge".into(), peer: "host".into(), nic }, workload)
+    Cell::of(side, cell::Subject::path("bridge", "host", nic), workload)
 }
 
 /// Over a bridge at 10 Gbit/s, and at `seen` under a setting; natively 40 and 35.

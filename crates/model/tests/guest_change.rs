@@ -158,13 +158,20 @@ fn edited(text: &str, mut options: Vec<[String; 2]>) -> Vec<[String; 2]> {
         let gone = said.split("; keep").next().unwrap().split([' ', ',', '(', ')']).filter_map(|w| w.strip_suffix('='));
         let gone: Vec<&str> = gone.collect();
         let own = options.iter().rposition(|[option, _]| option == "-device").unwrap_or(usize::MAX);
-        let is = |at: usize, [option, value]: &[String; 2]| match () {
-            () if said.contains("its own -drive") => option == "-drive",
-            () if said.contains("each of its own -blockdev") => option == "-blockdev",
-            () if said.contains("that of driver file") => option == "-blockdev" && value.starts_with("driver=file"),
-            () if said.contains("in its own -device") => at == own,
-            () if said.contains("in the -device virtio-scsi-pci") => value.starts_with("virtio-scsi-pci"),
-            () => panic!("{said} is nowhere"),
+        let is = |at: usize, [option, value]: &[String; 2]| {
+            if said.contains("its own -drive") {
+                option == "-drive"
+            } else if said.contains("each of its own -blockdev") {
+                option == "-blockdev"
+            } else if said.contains("that of driver file") {
+                option == "-blockdev" && value.starts_with("driver=file")
+            } else if said.contains("in its own -device") {
+                at == own
+            } else if said.contains("in the -device virtio-scsi-pci") {
+                value.starts_with("virtio-scsi-pci")
+            } else {
+                panic!("{said} is nowhere")
+            }
         };
         let model = said.contains("in place of its driver");
         let places: Vec<usize> = (0..options.len()).filter(|at| is(*at, &options[*at])).collect();
@@ -279,19 +286,26 @@ fn domain(disk: &Disk, change: &Change) -> String {
     // A number of I/O threads, and of a new one.
     let text = change.libvirt.replace("'N'", "'2'").replace(">N<", ">2<").replace("'M'", "'1'");
     for line in text.lines().filter(|l| !l.starts_with("virsh ")) {
-        let place = match () {
-            () if line.starts_with('#') => {
-                said = line;
-                continue;
-            }
-            () if line.starts_with("<iothreads>") => &mut top,
-            () if line.starts_with("<target") || line.starts_with("<address") => &mut own,
-            () if said.contains("in its <driver .../>") => &mut driver,
-            () if said.contains("in the <driver .../> of the <controller>") => &mut controller,
-            () if said.contains("in the <controller>") => &mut model,
-            () if said.contains("in its <address") => &mut address,
-            () if said.contains("one more controller") => &mut more,
-            () => panic!("{line} belongs nowhere"),
+        if line.starts_with('#') {
+            said = line;
+            continue;
+        }
+        let place = if line.starts_with("<iothreads>") {
+            &mut top
+        } else if line.starts_with("<target") || line.starts_with("<address") {
+            &mut own
+        } else if said.contains("in its <driver .../>") {
+            &mut driver
+        } else if said.contains("in the <driver .../> of the <controller>") {
+            &mut controller
+        } else if said.contains("in the <controller>") {
+            &mut model
+        } else if said.contains("in its <address") {
+            &mut address
+        } else if said.contains("one more controller") {
+            &mut more
+        } else {
+            panic!("{line} belongs nowhere")
         };
         place.push_str(line);
         place.push('\n');

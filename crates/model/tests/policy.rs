@@ -12,9 +12,7 @@ use std::time::Duration;
 use crate::common::{amamou2012, fixture, fixtures, read};
 use vmio_model::policy::plan::{Algorithm, Ask, LimitedBy, Plan, Row, plan};
 use vmio_model::policy::{Direction, Framing, HOST, Kind, Links, Policy};
-use vmio_model::rate::BitRate;
-
-const M: BitRate = BitRate::new(1_000_000);
+use vmio_model::rate::{BitRate, MBIT as M};
 
 #[test]
 fn every_message_is_pinned() {

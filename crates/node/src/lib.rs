@@ -7,10 +7,11 @@
 
 pub mod agent;
 pub mod cpu;
-pub mod errand;
+pub mod device_safety;
 pub mod fake;
 pub mod group;
 pub mod helper;
+pub mod io_worker;
 mod journal;
 pub mod libvirt;
 pub mod linux;
@@ -19,7 +20,6 @@ pub mod machine;
 mod node;
 pub mod qmp;
 pub mod reach;
-pub mod spare;
 pub mod ssh;
 pub mod tap;
 pub mod udp;
@@ -27,19 +27,19 @@ pub mod udp;
 pub use agent::remote::Remote;
 pub use agent::stream::Halves;
 pub use agent::{Agent, container, init, stream};
+pub use device_safety::RemoteDevice;
 pub use fake::Fake;
 pub use helper::proto;
 pub use journal::change::{Change, SCRATCH_MARKER, TRACE_PREFIX, remove_trace_instance};
 pub use journal::recover::{Recovered, dir_mark, leftovers, private_dir, recover};
 pub use journal::trust::trusted_dir;
 pub use journal::volume::{RBD_OWNER, Volume, VolumeKind, ZFS_OWNER};
-pub use journal::{ChangeId, Journal, held, loops, undo_log, warden};
+pub use journal::{ChangeId, Journal, held, loops, reaper, undo_log};
 pub use local::{LOCAL, Local};
-pub use node::opened::{At, FileIdentity, Glance, Opened};
+pub use node::opened::{At, FileIdentity, Opened, Peek};
 pub use node::programs::find_program;
 pub use node::question::{NoMonitor, Question, Questions, Unanswered};
 pub use node::*;
-pub use spare::Spare;
 
-/// All that is done in a process of its own: storage may hold it back for ever, or it holds what is another's.
-pub(crate) static ERRANDS: [&errand::Errand; 3] = [&local::look::LOOK, &journal::errand::UNDO, &tap::SEND_BUFFER];
+/// All that is done in a process of its own: its storage may never answer, or it holds a descriptor of another process.
+pub(crate) static IO_TASKS: [&io_worker::IoTask; 3] = [&local::look::LOOK, &journal::io_task::UNDO, &tap::SEND_BUFFER];

@@ -257,7 +257,7 @@ fn files_of_others_are_read_as_carefully_as_here() {
     let file = std::fs::File::open(at("file")).unwrap();
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u32;
     assert_eq!(node.opened(std::process::id(), fd).unwrap(), here.opened(std::process::id(), fd).unwrap());
-    let told = node.glance(&At::Path(at("file")), 4).unwrap_err();
+    let told = node.peek(&At::Path(at("file")), 4).unwrap_err();
     assert!(told.to_string().contains("guest0"), "{told}");
     agent.end();
 }

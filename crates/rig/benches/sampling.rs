@@ -12,7 +12,7 @@ use std::time::Duration;
 use vmio_look::backing::Backing;
 use vmio_node::{Local, Node, Reader};
 use vmio_rig::guests::Hypervisor;
-use vmio_rig::probes::{HERTZ, Subject, Thing, Watch};
+use vmio_rig::probes::{HERTZ, ProbePoint, ProbeSubject, Watch};
 
 /// CPU seconds of this process, to the nanosecond where the kernel counts them.
 fn spent() -> f64 {
@@ -33,11 +33,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tids = node.list(Path::new("/proc/self/task"))?;
     let roles = tids.iter().filter_map(|t| Some((t.parse().ok()?, "vcpu".to_owned()))).collect();
     let own = Hypervisor { pid, roles, ..Hypervisor::default() };
-    let things = [Thing::Processors, Thing::Hypervisor("guest".into(), own), Thing::Disk(backing)];
+    let subjects =
+        [ProbeSubject::Processors, ProbeSubject::Hypervisor("guest".into(), own), ProbeSubject::Disk(backing)];
     let here: Arc<dyn Node> = node;
-    let subjects = things.map(|thing| Subject::here(Arc::clone(&here), thing));
+    let points = subjects.map(|subject| ProbePoint::here(Arc::clone(&here), subject));
     let before = spent();
-    let watch = Watch::start(subjects.into())?;
+    let watch = Watch::start(points.into())?;
     std::thread::sleep(Duration::from_secs(seconds));
     let seen = watch.stop()?;
     let share = (spent() - before) / seen.seconds;

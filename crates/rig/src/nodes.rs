@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vmio_model::cell::Side;
 use vmio_node::linux::addresses;
-use vmio_node::{Exec, Node, Output, Spare};
+use vmio_node::{Exec, Node, Output, RemoteDevice};
 
 /// Which machine of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,16 +75,16 @@ pub struct Measured {
     /// The directory of its own in which files are made.
     pub dir: PathBuf,
     /// The user's own device there, as the target `device`, held from now on.
-    pub device: Option<Spare>,
+    pub device: Option<RemoteDevice>,
     /// Use it whatever it holds.
     pub force: bool,
-    /// What this host knows of it, where it is a guest of it.
-    pub known: Known,
+    /// What a scan of this host says of it, where it is a guest of this host.
+    pub scan: GuestScan,
 }
 
-/// A guest's devices with their settings, in words, and what is wrong with them.
+/// What a scan of this host says of one of its guests: the settings of its devices, in words, and findings.
 #[derive(Clone, Default)]
-pub struct Known {
+pub struct GuestScan {
     /// Device -> its settings.
     pub settings: BTreeMap<String, String>,
     /// Findings of the rules.
@@ -100,7 +100,7 @@ pub struct Peer {
     pub serves: IpAddr,
     /// Versions of what cells run there.
     pub programs: BTreeMap<String, String>,
-    /// What is to be said of them beside this host's.
+    /// Where they differ from those of this host, in words.
     pub told: Vec<String>,
 }
 

@@ -13,7 +13,7 @@ use vmio_node::Exec;
 use vmio_rig::disks::Storage;
 use vmio_rig::disks::targets::{self, Prepared, State, TargetCtx};
 use vmio_rig::guests::{DiskSpec, Guest, Hypervisor};
-use vmio_rig::probes::{Subject, Thing, Watch};
+use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage};
 use vmio_testbed::poll_until;
@@ -76,14 +76,14 @@ fn an_old_image_that_a_guest_discarded_in_is_written_out_again() {
     let clusters = mib << 20 >> 16;
     let first = target.attach(&asked).unwrap();
     assert_eq!(target.exchange(&asked, State::Filled).unwrap(), None, "nothing has changed in it");
-    target.soiled(&asked);
+    target.mark_dirty(&asked);
     let next = target.exchange(&asked, State::Fresh).unwrap().unwrap();
     assert_eq!((next.wrote_bytes, check(path(&next.storage))), (mib << 20, clusters));
     target.exchanged(&asked).unwrap();
     assert!(!path(&first).exists());
     assert_eq!(target.exchange(&asked, State::Filled).unwrap(), None);
     // Between two boots nobody has it open.
-    target.soiled(&asked);
+    target.mark_dirty(&asked);
     let booted = target.attach(&asked).unwrap();
     assert!(booted != next.storage && !path(&next.storage).exists());
     assert_eq!(check(path(&booted)), clusters);
@@ -181,8 +181,8 @@ fn a_served_disk_works_for_guest_after_guest_and_its_end_is_no_hang() {
         assert!(guest.effective().unwrap().contains_key(id), "as it was asked for");
         target.reset(State::Filled).unwrap();
         let qemu = Hypervisor { servers: target.servers(a), ..guest.hypervisor().unwrap().unwrap() };
-        let thing = Thing::Hypervisor("guest0".into(), qemu);
-        let watch = Watch::start(vec![Subject::here(bed.shared(), thing)]).unwrap();
+        let subject = ProbeSubject::Hypervisor("guest0".into(), qemu);
+        let watch = Watch::start(vec![ProbePoint::here(bed.shared(), subject)]).unwrap();
         let rate = work(&*guest, id, "seq-read", 0.5).unwrap();
         let cpu = watch.stop().unwrap().cpu();
         println!("{id}: seq-read {rate:.1} MB/s, CPU {:?}", cpu.by_role);

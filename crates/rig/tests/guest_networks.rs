@@ -110,7 +110,7 @@ fn every_network_workload_and_every_card_work_in_a_guest() {
         paths = { networks = ['bridge'], peers = ['host'], nics = ['virtio-net'], rings = [1024] }\n\
         workloads = ['iperf3-tcp']\nsettings = { offloads = ['off'], bridge-netfilter = ['on'] }\n\
         [[matrix]]\nsides = ['qemu']\n\
-        paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139'] }\n\
+        paths = { networks = ['bridge'], peers = ['host'], nics = ['e1000e', 'rtl8139', 'vmxnet3'] }\n\
         workloads = ['dd-nc']\n";
     let planned = cells::planned(text, &bed.dir(), &state);
     assert_eq!(planned.skipped(), []);
@@ -124,8 +124,8 @@ fn every_network_workload_and_every_card_work_in_a_guest() {
             void += 1;
         }
     });
-    assert_eq!(run.skipped.len() + run.samples.len(), 12);
-    assert!(void > 0 || (boots, run.samples.len()) == (1, 12), "all of it in one boot: {:?}", run.skipped);
+    assert_eq!(run.skipped.len() + run.samples.len(), 13);
+    assert!(void > 0 || (boots, run.samples.len()) == (1, 13), "all of it in one boot: {:?}", run.skipped);
     for sample in &run.samples {
         is_plausible(sample);
         let hypervisor = sample.seen.iter().find(|s| s.watched == Watched::Hypervisor("qemu".into()));
@@ -143,6 +143,7 @@ fn every_network_workload_and_every_card_work_in_a_guest() {
         ("bridge/qemu/e1000", "guest_driver", "e1000"),
         ("bridge/qemu/e1000e", "guest_driver", "e1000e"),
         ("bridge/qemu/rtl8139", "guest_driver", "8139cp"),
+        ("bridge/qemu/vmxnet3", "guest_driver", "vmxnet3"),
         ("bridge/qemu/virtio-net+r1024", "receive_ring", "1024"),
         ("bridge.host/qemu/virtio-net+r1024 [offloads=off]", "offloads", "off"),
         ("bridge.host/qemu/virtio-net+r1024 [bridge-netfilter=on]", "bridge-netfilter", "on"),

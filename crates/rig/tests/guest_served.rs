@@ -212,10 +212,12 @@ fn chain(top: &Path) -> Result<Vec<Image>, info::Error> {
         command.args(["info", "-U", "--output=json"]).args(format.iter().flat_map(|f| ["-f", f])).arg(path);
         let output = command.output().unwrap();
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
-        match output.status.success() {
-            true => info::parse(path, std::str::from_utf8(&output.stdout).unwrap()),
-            false if !path.exists() => Err(info::Error::Missing { path: path.into() }),
-            false => Err(info::Error::NotReadable { path: path.into(), why, mend: None }),
+        if output.status.success() {
+            info::parse(path, std::str::from_utf8(&output.stdout).unwrap())
+        } else if path.exists() {
+            Err(info::Error::NotReadable { path: path.into(), why, mend: None })
+        } else {
+            Err(info::Error::Missing { path: path.into() })
         }
     };
     info::follow(top, None, info, &Ok)

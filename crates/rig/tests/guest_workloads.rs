@@ -10,7 +10,7 @@ use vmio_node::Exec;
 use vmio_rig::disks::targets;
 use vmio_rig::disks::{Storage, drivers};
 use vmio_rig::guests::DiskSpec;
-use vmio_rig::probes::{Subject, Thing, Watch};
+use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::disk::WorkCtx;
 use vmio_rig::workloads::{self, Stage, Workload};
 
@@ -93,9 +93,13 @@ fn work(pairs: &[(&str, &dyn Workload)]) {
             gentle: None,
             warm: false,
         };
-        let things = [Thing::Processors, Thing::Hypervisor("qemu".into(), qemu.clone()), Thing::Disk(backing.clone())];
-        let subjects = things.map(|thing| Subject::here(bed.shared(), thing));
-        let watch = Watch::start(subjects.into()).unwrap();
+        let subjects = [
+            ProbeSubject::Processors,
+            ProbeSubject::Hypervisor("qemu".into(), qemu.clone()),
+            ProbeSubject::Disk(backing.clone()),
+        ];
+        let points = subjects.map(|subject| ProbePoint::here(bed.shared(), subject));
+        let watch = Watch::start(points.into()).unwrap();
         let stage = Stage::on_disk(guest.node(), work);
         let mut result = workload.perform(&stage).unwrap();
         // Between two appends is what fio counts to neither: a guest may stand still there, though not each time.

@@ -32,7 +32,7 @@ fn the_suite_runs_natively_and_its_figures_are_those_by_hand() {
     let versions: Vec<&str> = run.environment.programs.keys().map(String::as_str).collect();
     assert_eq!(versions, ["openssl", "stress-ng", "vmio-cpu", "zstd"]);
     // All that works on the machine itself was run, and a member of the family for each of its kernels.
-    let entries = workloads::ALL.iter().filter(|w| w.works_on() == vmio_model::study::Sort::Machine).count();
+    let entries = workloads::ALL.iter().filter(|w| w.works_on() == vmio_model::study::SubjectKind::Machine).count();
     assert_eq!(entries + 4, run.samples.len());
 
     let alike = |what: &str, by_hand: &mut dyn FnMut() -> f64| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::common::Bed;
 use vmio_look::backing::Backing;
 use vmio_node::{Exec, Node};
-use vmio_rig::probes::{Subject, Thing, Watch};
+use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_testbed::{limit, must_be_root, poll_until, slowness};
 
 /// A load may take longer than iostat's interval where the disk below is busy: then both begin anew, with twice that.
@@ -31,8 +31,8 @@ fn the_probe_says_what_iostat_says() {
     let load = ["--name=load", &filename, "--rw=randrw", "--bsrange=64k-512k", "--direct=1"];
     let within = |seconds: f64| {
         let interval = seconds.to_string();
-        let thing = Thing::Disk(backing.clone());
-        let watch = Watch::start(vec![Subject::here(bed.shared(), thing)]).unwrap();
+        let subject = ProbeSubject::Disk(backing.clone());
+        let watch = Watch::start(vec![ProbePoint::here(bed.shared(), subject)]).unwrap();
         let iostat = Exec::new("iostat").args(["-x", "-d", "-k", "-y", "-o", "JSON", &name, &interval, "1"]);
         let began = Instant::now();
         let mut iostat = bed.node.spawn(&iostat).unwrap();

@@ -4,7 +4,7 @@
 
 use crate::common::Bed;
 use vmio_node::{Exec, Node};
-use vmio_rig::disks::places::Ground;
+use vmio_rig::disks::places::PlaceBackend;
 use vmio_rig::disks::targets::{self, State, Target};
 use vmio_rig::limits::{Limits, OOM_SCORE_ADJ, Share};
 use vmio_rig::probes;
@@ -102,7 +102,7 @@ fn on_disks() -> impl Iterator<Item = &'static dyn Workload> {
 
 /// The targets that a directory holds, natively. What is by the page cache of its file moves what it likes.
 fn reached() -> impl Iterator<Item = &'static dyn Target> {
-    let files = Ground::Files("/".into());
+    let files = PlaceBackend::Files("/".into());
     let had = move |t: &&dyn Target| t.fits(&files).is_ok() && t.only_read().is_none() && t.guests_alone().is_none();
     targets::ALL.iter().copied().filter(had)
 }
@@ -136,12 +136,12 @@ fn work(all: impl Iterator<Item = (&'static dyn Target, Vec<&'static dyn Workloa
                 gentle: None,
                 warm: false,
             };
-            let things = [probes::Thing::Disk(backing.clone()), probes::Thing::Processors];
-            let subjects = things.map(|thing| probes::Subject::here(bed.shared(), thing)).to_vec();
-            let watch = probes::Watch::start(subjects.clone()).unwrap();
+            let subjects = [probes::ProbeSubject::Disk(backing.clone()), probes::ProbeSubject::Processors];
+            let points = subjects.map(|subject| probes::ProbePoint::here(bed.shared(), subject)).to_vec();
+            let watch = probes::Watch::start(points.clone()).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(150));
             let before = watch.stop().unwrap().device();
-            let watch = probes::Watch::start(subjects).unwrap();
+            let watch = probes::Watch::start(points).unwrap();
             let result = workload.perform(&Stage::on_disk(bed.shared(), ctx)).unwrap().disk_work();
             let seen = watch.stop().unwrap();
             let circumstances = probes::foreign::Circumstances {

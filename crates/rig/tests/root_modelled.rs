@@ -224,7 +224,7 @@ fn after_a_kill_the_next_start_takes_the_disk_away() {
     let dir = bed.path().canonicalize().unwrap();
     let (mut child, server) = child(&dir);
     assert_ne!(traces(&dir), Vec::<String>::new());
-    // As its warden does: while the server lives, what the model has under way holds the dying owner.
+    // As its reaper does: while the server lives, what the model has under way holds the dying owner.
     child.kill().unwrap();
     assert!(Command::new("kill").args(["-9", &server.to_string()]).status().unwrap().success());
     child.wait().unwrap();

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::common::Bed;
 use vmio_model::figure::scalar;
-use vmio_model::result::{Seen, WorkloadResult};
+use vmio_model::result::{ProbeResult, WorkloadResult};
 use vmio_node::{Exec, Node, machine};
 use vmio_rig::nets::{self, Namespace, NetCtx, NetEnd, NetPath};
 use vmio_rig::nodes::Nodes;
-use vmio_rig::probes::{Subject, Thing, Watch};
+use vmio_rig::probes::{ProbePoint, ProbeSubject, Watch};
 use vmio_rig::workloads::{self, At, End, Stage};
 use vmio_testbed::must_be_root;
 use vmio_testbed::poll_until;
@@ -38,7 +38,7 @@ fn end(node: &Arc<dyn Node>, end: &NetEnd) -> End {
 }
 
 /// Runs a workload over a path, with its link watched.
-fn carry(bed: &Bed, path: &NetPath, peer: &str, workload: &str) -> (WorkloadResult, Option<Seen>) {
+fn carry(bed: &Bed, path: &NetPath, peer: &str, workload: &str) -> (WorkloadResult, Option<ProbeResult>) {
     let (result, seen) = tried(bed, path, peer, workload);
     (result.unwrap(), seen)
 }
@@ -48,22 +48,22 @@ fn tried(
     path: &NetPath,
     peer: &str,
     workload: &str,
-) -> (Result<WorkloadResult, workloads::Error>, Option<Seen>) {
+) -> (Result<WorkloadResult, workloads::Error>, Option<ProbeResult>) {
     let node: Arc<dyn Node> = Arc::new(vmio_node::Local::owned(bed.journal.clone()));
     let (native, peer) = (path.native.as_ref().unwrap(), &path.peers[peer]);
     let workload = workloads::find(workload).unwrap();
     let [server, client] = workload.roles() else { panic!("one serves the other") };
     let ends = BTreeMap::from([(server.name, end(&node, peer)), (client.name, end(&node, native))]);
     let stage = Stage { ends, seconds: 1.0, span: None, place: 0 };
-    let link = Thing::Link { name: native.interface.clone(), enter: native.enter.clone() };
-    let watch = Watch::start(vec![Subject::here(node, link)]).unwrap();
+    let link = ProbeSubject::Link { name: native.interface.clone(), enter: native.enter.clone() };
+    let watch = Watch::start(vec![ProbePoint::here(node, link)]).unwrap();
     let result = workload.perform(&stage);
     let seen = watch.stop().unwrap();
     assert_eq!(seen.notes, [""; 0]);
     (result, seen.seen.into_iter().next())
 }
 
-fn counted(seen: &Seen, way: &str) -> f64 {
+fn counted(seen: &ProbeResult, way: &str) -> f64 {
     let is = |r: &&vmio_model::figure::Reading| r.figure == "bytes" && r.labels["way"] == way;
     seen.figures.iter().find(is).unwrap().value.typical().unwrap()
 }

@@ -92,8 +92,8 @@ fn helper_inner() {
     let said = places::resolve(&node, "rbd:vns").unwrap_err();
     assert!(said.help.contains("rbd:vms"), "{said:?}");
     let target = targets::find("rbd").unwrap();
-    target.fits(&place.ground).unwrap();
-    let pool = place.ground.pool().cloned();
+    target.fits(&place.backend).unwrap();
+    let pool = place.backend.pool().cloned();
     let (dir, device) = (cluster.clone(), None);
     let (node, journal, bytes, force, pace, host) = (&node, &journal, BYTES, false, None, None);
     let ctx = TargetCtx { node, journal, dir, pool, bytes, device, force, pace, host };

@@ -208,7 +208,7 @@ fn netfilter_of_a_bridge_is_set_in_its_own_namespace_alone_and_set_back() {
     let path = nets::find("bridge").unwrap().build(&ctx).unwrap();
     let found = netfilter(&bed.node, &host);
     let ports = path.ports(&bed.shared(), &host, "host");
-    let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: None };
+    let subject = Subject::path("bridge", "host", None);
     let actor = Cell::of(Side::native(), subject, "iperf3-tcp").lead;
     let native = path.native.as_ref().unwrap();
     let end = End { enter: native.enter.clone(), ..End::here(bed.shared(), At::address(native.address)) };

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use crate::common::Bed;
 use vmio_look::neighbours::{Kind, Neighbour};
 use vmio_rig::gentle::events::Op;
-use vmio_rig::gentle::history::{Limits, Seen, Verdict};
+use vmio_rig::gentle::history::{GuestLatency, Limits, Verdict};
 use vmio_rig::gentle::instance::Plan;
 use vmio_rig::gentle::watch::LatencyWatch;
 use vmio_testbed::{poll_for, poll_until};
@@ -94,7 +94,7 @@ impl Watched {
 const OPS: [Op; 2] = [Op::Read, Op::Write];
 
 /// How many requests of this direction were seen.
-fn requests(seen: &[Seen], op: Op) -> u64 {
+fn requests(seen: &[GuestLatency], op: Op) -> u64 {
     seen.iter().find(|s| s.op == op).map_or(0, |s| s.summary.requests)
 }
 
@@ -144,7 +144,7 @@ fn a_guests_requests_are_seen_as_it_sees_them() {
         let [strange, _] = stranger.end();
         let told = guest.end();
         let seen = poll_for("most of the guest's requests were seen", || {
-            let seen = watch.seen();
+            let seen = watch.latencies();
             let share = |op, ios| requests(&seen, op) as f64 / ios;
             let enough = OPS.into_iter().zip(told).all(|(op, (ios, _))| share(op, ios) >= 0.9);
             if enough { Ok(seen) } else { Err((seen, watch.counts())) }
@@ -183,9 +183,9 @@ fn a_flood_doubles_the_latency_of_a_guest() {
     let guest =
         bed.fio(Part::Guest, &["--ioengine=psync", "--rw=randread", "--bs=4k", "--runtime=900", "--rate_iops=400"]);
     let watch = bed.watch(&guest, Limits::default());
-    poll_until("its latency is known", || requests(&watch.seen(), Op::Read) >= 1000);
+    poll_until("its latency is known", || requests(&watch.latencies(), Op::Read) >= 1000);
     watch.mark_load();
-    let before = watch.seen();
+    let before = watch.latencies();
     // More than a disk takes at once, also where other work leaves fio little time: it ends when it was seen.
     let jobs = ["--ioengine=libaio", "--rw=randrw", "--bs=1m", "--iodepth=64", "--numjobs=4", "--runtime=900"];
     let flood = bed.fio(Part::Other, &jobs);

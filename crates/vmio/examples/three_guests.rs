@@ -158,9 +158,10 @@ impl Signalled {
 fn file(dir: &Path, w: &Wanted) -> Result<PathBuf> {
     let path = dir.join(format!("{}.raw", w.name));
     let mut file = File::create(&path)?;
-    match w.sparse {
-        true => file.set_len(SPARSE_MIB << 20)?,
-        false => (0..DISK_MIB).try_for_each(|_| file.write_all(&[0x5a; 1 << 20]))?,
+    if w.sparse {
+        file.set_len(SPARSE_MIB << 20)?;
+    } else {
+        (0..DISK_MIB).try_for_each(|_| file.write_all(&[0x5a; 1 << 20]))?;
     }
     file.sync_all()?;
     Ok(path)

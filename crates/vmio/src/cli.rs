@@ -106,7 +106,7 @@ fn ended(outcome: Outcome) -> ExitCode {
             exit_of(&e)
         }
     };
-    crate::front::ends(exit.code());
+    crate::supervisor::tell_exit_code(exit.code());
     ExitCode::from(exit.code())
 }
 

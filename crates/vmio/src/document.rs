@@ -4,7 +4,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 /// How an output is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +30,11 @@ pub fn text<D: Document>(document: &D) -> String {
         (false, false) => serde_json::to_string_pretty(document),
         (false, true) => serde_json::to_string(document),
         // A map of serde_json has its keys in order.
-        (true, _) => serde_json::to_value(document).map(|value| match lines {
-            true => value.to_string(),
-            false => format!("{value:#}"),
-        }),
+        (true, _) => {
+            serde_json::to_value(document).map(|value| if lines { value.to_string() } else { format!("{value:#}") })
+        }
     };
     let mut text = written.expect("string keys, and no failing serialiser");
     text.push('\n');
-    shown::json(&text).into_owned()
+    sanitize::json(&text).into_owned()
 }

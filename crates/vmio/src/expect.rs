@@ -20,18 +20,18 @@ const RUNS: usize = 20;
 /// Time after which no further run is read: a scan is to be quick whatever the store holds.
 const TIME: Duration = Duration::from_millis(300);
 
-/// What this host's runs found, read once for all guests.
+/// Results of this host's earlier runs, read once for all guests.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct PastRuns {
     runs: Vec<Learnt>,
 }
 
-impl Known {
+impl PastRuns {
     /// Reads the newest runs of a store, as many as time allows. What cannot be read of it is as if
     /// it were not there: the papers remain.
-    pub fn of(store: Option<&Store>) -> Known {
+    pub fn of(store: Option<&Store>) -> PastRuns {
         let begun = Instant::now();
-        let Some(store) = store else { return Known::default() };
+        let Some(store) = store else { return PastRuns::default() };
         let here = Machine::here();
         // A run against itself has nothing to say of a change.
         let measured = store.list().unwrap_or_default();
@@ -49,7 +49,7 @@ impl Known {
             let own = run.environment.node.is_some() || here.is_of(&run.environment);
             Some(if own { learnt } else { learnt.imported() })
         });
-        Known { runs: runs.collect() }
+        PastRuns { runs: runs.collect() }
     }
 
     /// Says of each finding on the guest what its change may be expected to bring, where anybody
@@ -83,7 +83,7 @@ impl Machine {
     }
 }
 
-/// [`Known::of`] and [`Known::fill`] for one guest.
+/// [`PastRuns::of`] and [`PastRuns::fill`] for one guest.
 pub fn fill(findings: &mut [Finding], guest: &Guest, store: Option<&Store>) {
-    Known::of(store).fill(findings, guest);
+    PastRuns::of(store).fill(findings, guest);
 }

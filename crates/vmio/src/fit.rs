@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 /// Columns of every text, unless a terminal has more: those of a terminal that nobody made larger.
 pub const WIDTH: usize = 80;
@@ -21,7 +21,7 @@ const ENDS: [usize; 5] = [6, 5, 4, 8, 2];
 
 /// A foreign text as one line that a terminal shows as it stands.
 pub fn plain(text: &str) -> Cow<'_, str> {
-    shown::line(text)
+    sanitize::line(text)
 }
 
 /// Columns that a terminal gives a text without escape sequences; what is not shown has the column of what stands for it.
@@ -30,7 +30,7 @@ pub fn columns(text: &str) -> usize {
 }
 
 fn column(c: char) -> usize {
-    if shown::is_hidden(c) { 1 } else { c.width().unwrap_or(0) }
+    if sanitize::is_hidden(c) { 1 } else { c.width().unwrap_or(0) }
 }
 
 /// As many characters from the beginning as fit.
@@ -93,6 +93,20 @@ pub fn left(text: &str, width: usize) -> String {
 /// A text in a column, with spaces before it.
 pub fn right(text: &str, width: usize) -> String {
     format!("{}{text}", " ".repeat(width.saturating_sub(columns(text))))
+}
+
+/// Columns of the widest text that has no more than `most`, at least so many.
+pub fn widest<'a>(all: impl Iterator<Item = &'a str>, most: usize, least: usize) -> usize {
+    all.map(columns).filter(|n| *n <= most).max().unwrap_or(0).max(least)
+}
+
+/// A name in its column. One that has no room there is written above, as [`paragraph`] does, and leaves it empty.
+pub fn beside(above: &mut String, name: &str, width: usize, indent: usize) -> String {
+    if columns(name) <= width {
+        return left(name, width);
+    }
+    *above += &paragraph("", indent, name);
+    " ".repeat(width)
 }
 
 /// A text in lines of at most [`WIDTH`] columns: the first begins with `lead`, the others with `indent` spaces.

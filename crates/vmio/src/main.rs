@@ -2,14 +2,14 @@
 
 fn main() -> std::process::ExitCode {
     // Started by another vmio, to end what that leaves running when it is killed.
-    vmio_node::warden::serve();
+    vmio_node::reaper::serve();
     // Or to be its modelled disk.
     vmio_rig::disks::modelled::server::serve();
-    // Or to look at what storage may hold back for ever.
-    vmio_node::errand::serve();
-    // Or to run behind another one, where storage may hold it.
-    vmio::front::adopt();
+    // Or to call storage that may never answer.
+    vmio_node::io_worker::serve();
+    // Or to do a run under a supervisor, where storage may hold it.
+    vmio::supervisor::adopt();
     let code = vmio::cli::main();
-    vmio_node::errand::end();
+    vmio_node::io_worker::end();
     code
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use crate::document::{self, Document};
 use crate::fit;
@@ -55,7 +55,7 @@ impl Style {
     /// sequences. Names of guests, paths and messages are others' words: any process may be called as a
     /// hypervisor is, and a terminal obeys what stands in its name.
     pub fn clean(self, text: &str) -> Cow<'_, str> {
-        let foreign = |c: char| shown::is_hidden(c) && c != '\n' && c != '\t';
+        let foreign = |c: char| sanitize::is_hidden(c) && c != '\n' && c != '\t';
         if !text.contains(foreign) {
             return Cow::Borrowed(text);
         }

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use vmio::expect::Known;
+use vmio::expect::PastRuns;
 use vmio::store::Store;
 use vmio_model::facts::{Disk, Guest, Provenance, Subject};
 use vmio_model::result::Accel;
@@ -46,7 +46,7 @@ fn a_run_of_another_host_is_not_said_to_be_of_this_one() {
     run.environment.memory_bytes *= 2;
     let run = common::store_run(&store, &run);
     let (guest, mut found) = slow();
-    Known::of(Some(&store)).fill(&mut found, &guest);
+    PastRuns::of(Some(&store)).fill(&mut found, &guest);
     assert_eq!(expected(&found).source, format!("run {run}, imported from another host"));
 }
 
@@ -57,14 +57,14 @@ fn a_stored_run_of_this_host_comes_before_the_papers() {
     let (guest, unmeasured) = slow();
 
     let mut found = unmeasured.clone();
-    Known::of(None).fill(&mut found, &guest);
+    PastRuns::of(None).fill(&mut found, &guest);
     assert_eq!(expected(&found).source, "shafer2010, section 3.3, table 1");
 
     let store = Store::open(&path).unwrap();
     let run = common::store_run(&store, &here(Accel::Kvm));
-    let known = Known::of(Some(&store));
+    let past_runs = PastRuns::of(Some(&store));
     let mut found = unmeasured.clone();
-    known.fill(&mut found, &guest);
+    past_runs.fill(&mut found, &guest);
     let told = expected(&found);
     assert_eq!(told.source, format!("run {run} on this host"));
     assert!(told.times.unwrap() > 2.0 && told.text.starts_with("emulated SCSI (lsi53c895a) was "), "{told:?}");
@@ -73,7 +73,7 @@ fn a_stored_run_of_this_host_comes_before_the_papers() {
     // The newest counts, and this one was made under software emulation.
     let newer = common::store_run(&store, &here(Accel::Tcg));
     let mut found = unmeasured;
-    Known::of(Some(&store)).fill(&mut found, &guest);
+    PastRuns::of(Some(&store)).fill(&mut found, &guest);
     let told = expected(&found);
     assert_eq!(told.source, format!("run {newer} on this host"));
     assert!(told.text.ends_with("under software emulation (TCG): rely on the direction, not on the size"), "{told:?}");

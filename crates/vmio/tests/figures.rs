@@ -18,7 +18,7 @@ use vmio::store::Store;
 use vmio::term::Style;
 use vmio_model::cell::{Cell, Side, Subject};
 use vmio_model::figure::{Better, Figure, RUN, Reading, Unit};
-use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, STOLEN, Seen, Watched};
+use vmio_model::result::{Accel, BUSY, CACHED_AFTER, CACHED_BEFORE, ProbeResult, STOLEN, Watched};
 use vmio_model::run::Run;
 use vmio_model::summary::FigureRow;
 
@@ -432,7 +432,7 @@ fn the_page_cache_and_runs_on_end_are_in_every_form() {
         sample.result.figures.extend([("1", 7e6), ("2", 84e6)].map(on_end));
         let held = [(CACHED_BEFORE, 0.0), (CACHED_AFTER, f64::from(384 << 20))];
         let held = held.map(|(name, bytes)| Reading::scalar(name, bytes)).into();
-        sample.seen.push(Seen::here(Watched::PageCache("device".into()), "page-cache", held));
+        sample.seen.push(ProbeResult::here(Watched::PageCache("device".into()), "page-cache", held));
     }
     for text in forms(&run) {
         for says in ["The host's page cache", "384 MiB", "Runs on end", "7.00 MB/s", "84.0 MB/s"] {
@@ -479,7 +479,7 @@ fn the_wire_and_how_idle_the_host_was_are_in_every_form() {
     let cpus = f64::from(run.environment.cpus);
     for sample in &mut run.samples {
         let native = sample.cell.is_native();
-        let of = Seen::here;
+        let of = ProbeResult::here;
         let link = |name: &str, value: f64, way: &str| Reading::scalar(name, value).with("way", way);
         let mut tap = vec![Reading::scalar("seconds", 2.0)];
         tap.extend([
@@ -538,8 +538,8 @@ fn what_else_was_seen_is_in_every_form() {
     for sample in &mut run.samples {
         let of = |figure: &str, value: f64| Reading::scalar(figure, value).with("domain", "package-0");
         let figures = vec![of("energy", 123.0), of("power", 61.5), Reading::scalar("misses", 123_456.0)];
-        let seen = Seen::here(Watched::Other("powercap".into()), "powercap", figures);
-        sample.seen.push(Seen { units: units.clone(), ..seen });
+        let seen = ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures);
+        sample.seen.push(ProbeResult { units: units.clone(), ..seen });
     }
     for (form, shown) in forms(&run) {
         let rows = ["powercap: energy package-0", "123 J", "61.5 W", "powercap: misses, packets/s", "123k"];

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use advice::bed::{self, Bed, INSIDE};
 use advice::guest::Guest;
 use advice::options::Own;
+use advice::test_host::{self, INSIDE, TestHost};
 use advice::wrong::{Wrong, differs};
 use advice::{Row, TOGETHER, Way, guest_name, qm, shows, table};
 use found::rules;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         }
         let inside = std::env::var_os(INSIDE).is_some();
         let run = || if test == OTHERS { advice::others::limits_of_others() } else { all(test == LONG) };
-        let done = if inside { run() } else { bed::enter(&["--ignored".into(), test.into()]) };
+        let done = if inside { run() } else { test_host::enter(&["--ignored".into(), test.into()]) };
         if !inside {
             println!("test {test} ... {}", if done { "ok" } else { "FAILED" });
         }
@@ -80,9 +80,9 @@ fn rows(long: bool) -> Vec<&'static Row> {
 fn all(long: bool) -> bool {
     let begun = Instant::now();
     let rows = rows(long);
-    let mut bed = Bed::new();
+    let mut host = TestHost::new();
     if rows.iter().any(|row| row.way == Way::Libvirt) {
-        bed.libvirt();
+        host.libvirt();
     }
     let mut wrong: Vec<(String, String)> = Vec::new();
     let mut guests: Vec<Guest> = Vec::new();
@@ -123,7 +123,7 @@ fn all(long: bool) -> bool {
         }
     }
     drop(guests);
-    drop(bed);
+    drop(host);
     for (row, why) in &wrong {
         eprintln!("=== {row}\n{}\n", why.trim_end());
     }
@@ -181,9 +181,10 @@ fn as_on_the_page(guest: &Guest, told: &Told) -> Result<(), Wrong> {
     }
     let page = vmio(&["scan", &guest.name]);
     let bare = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '#' | '\\')).collect::<String>();
-    match bare(&page).contains(&bare(&told.text)) {
-        true => Ok(()),
-        false => Err(differs(format!("the page does not show it:\n{page}"))),
+    if bare(&page).contains(&bare(&told.text)) {
+        Ok(())
+    } else {
+        Err(differs(format!("the page does not show it:\n{page}")))
     }
 }
 

@@ -75,9 +75,10 @@ impl Group {
 
     /// The weight of 100 or 200 in its version's terms.
     fn weight(&self) -> (String, [&'static str; 2]) {
-        let (name, values) = match self.0.join("cpu.shares").exists() {
-            true => ("cpu.shares", ["1024", "2048"]),
-            false => ("cpu.weight", ["100", "200"]),
+        let (name, values) = if self.0.join("cpu.shares").exists() {
+            ("cpu.shares", ["1024", "2048"])
+        } else {
+            ("cpu.weight", ["100", "200"])
         };
         (fs::read_to_string(self.0.join(name)).unwrap().trim().to_owned(), values)
     }
@@ -86,9 +87,10 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // Its guest has ended a moment ago. A test that failed ends with what it has to say.
-        match thread::panicking() {
-            true => drop(fs::remove_dir(&self.0)),
-            false => poll_until("the group of the guest is empty", || fs::remove_dir(&self.0).is_ok()),
+        if thread::panicking() {
+            drop(fs::remove_dir(&self.0));
+        } else {
+            poll_until("the group of the guest is empty", || fs::remove_dir(&self.0).is_ok());
         }
     }
 }

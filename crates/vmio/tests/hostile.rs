@@ -25,7 +25,7 @@ use vmio::term::Style;
 use vmio_model::facts::Fact;
 use vmio_model::result::Accel;
 use vmio_model::run::Run;
-use vmio_model::shown::is_hidden;
+use vmio_model::sanitize::is_hidden;
 use vmio_model::summary;
 
 /// Turns the direction, clears the screen, sets the title, ends a line and begins one of its own.

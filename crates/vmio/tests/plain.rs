@@ -9,6 +9,7 @@ mod help;
 
 mod advice;
 mod cli;
+mod examples;
 mod expect;
 mod faults;
 mod figures;

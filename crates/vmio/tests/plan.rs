@@ -7,8 +7,10 @@ use figures::BASELINES;
 use vmio::report;
 use vmio_look::neighbours::{Kind, Neighbour};
 
+use vmio_model::cell::{Cell, Side, Subject};
+use vmio_model::study::NamedCell;
 use vmio_model::study::plan::{Rates, estimate};
-use vmio_rig::engine::plan::{Held, LeftOut, Planned, WhyNot};
+use vmio_rig::engine::plan::{CgroupPlan, LeftOut, Planned, WhyNot};
 use vmio_rig::gentle::instance::Unseen;
 
 fn planned(baseline: &str) -> Planned {
@@ -45,8 +47,18 @@ fn planned(baseline: &str) -> Planned {
         others: Default::default(),
         gentle: false,
         latency_unseen: None,
-        held: Held { native: "cgroup v1".into(), qemu: Some("cgroup v1".into()) },
+        cgroups: CgroupPlan { native: "cgroup v1".into(), qemu: Some("cgroup v1".into()) },
     }
+}
+
+#[test]
+fn a_plan_names_who_sends_beside_the_actor() {
+    let mut plan = planned(BASELINES[2]);
+    let (network, peer, co_sender) = ("shared".into(), "remote".into(), Some("neighbour".into()));
+    let cell = Cell::of(Side::native(), Subject::Path { network, peer, nic: None, co_sender }, "udp");
+    plan.study.named.push(NamedCell::from(&cell));
+    let shown = report::plan::text(&plan);
+    assert!(shown.contains("shared.remote has two senders: the actor and neighbour\n"), "{shown}");
 }
 
 #[test]

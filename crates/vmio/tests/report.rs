@@ -269,7 +269,7 @@ fn the_clock_of_processor_time_is_told() {
     }
     for sample in &mut run.samples {
         let exact = CpuUse { host_seconds: 9.0, kernel_seconds: Some(1.5), ..CpuUse::default() };
-        let others = |seen: &Seen| seen.watched == Watched::Others;
+        let others = |seen: &ProbeResult| seen.watched == Watched::Others;
         sample.seen.extend(exact.seen("guest").into_iter().filter(others));
     }
     for (form, text) in told(&run) {

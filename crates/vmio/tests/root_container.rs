@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use rustix::process::Signal;
-use vmio_model::result::{Seen, Watched};
+use vmio_model::result::{ProbeResult, Watched};
 use vmio_testbed::poll_until;
 
 use crate::help::bed::{Bed, fixture, signal};
@@ -83,7 +83,7 @@ fn works(networks: &[&str]) {
         for sample in sent {
             let moved = sample.result.figure("moved").unwrap();
             let bytes = |start: &str| -> f64 {
-                let is = |s: &&Seen| matches!(&s.watched, Watched::Link(name) if name.starts_with(start));
+                let is = |s: &&ProbeResult| matches!(&s.watched, Watched::Link(name) if name.starts_with(start));
                 let seen =
                     sample.seen.iter().find(is).unwrap_or_else(|| panic!("{place}: no {start} in {:?}", sample.seen));
                 seen.figures.iter().filter(|r| r.figure == "bytes").filter_map(|r| r.value.typical()).sum()
@@ -182,7 +182,7 @@ fn a_container_is_apart_is_held_and_goes_with_a_killed_owner() {
     assert!(!listed(&["scan", "--json"]), "it is one of vmio's own");
     signal(child.id(), Signal::KILL);
     child.wait().unwrap();
-    poll_until("the warden ends them", || !runs(first) && !runs(agent));
+    poll_until("the reaper ends them", || !runs(first) && !runs(agent));
     // The next start does the rest, and goes on.
     bed.finish(bed.command(&["study", "run"]).arg(&study).args(["--resume", "--yes", "--no-gentle"])).with(0);
     bed.is_clean();

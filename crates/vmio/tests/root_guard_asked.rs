@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use vmio_testbed::poll_until;
 
-use crate::help::guarded::{Bed, POLICY, ip, promtool};
+use crate::help::guarded::{POLICY, TestHost, ip, promtool};
 
 /// A user that no line of /etc/passwd need have.
 const NOBODY: &str = "65534";
@@ -31,18 +31,18 @@ fn get(at: SocketAddr, path: &str, token: Option<&str>) -> (u16, String) {
 #[test]
 #[ignore = "root"]
 fn over_tcp_it_answers_who_has_the_token_that_nobody_else_could_read() {
-    Bed::with(|bed| {
+    TestHost::with(|host| {
         ip("link set lo up");
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (file, token) = (bed.dir.path().join("token"), "0123456789abcdef".repeat(2));
+        let (file, token) = (host.dir.path().join("token"), "0123456789abcdef".repeat(2));
         let (listen, place) = (at.to_string(), file.to_str().unwrap().to_owned());
         let args = ["--listen", &listen, "--token-file", &place];
-        let policy = bed.policy();
+        let policy = host.policy();
         let refused = |text: &str, mode: u32| {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
             let run = ["guard", "run", "--config", policy.to_str().unwrap()];
-            bed.ends(&[&run[..], &args].concat(), 2).1
+            host.ends(&[&run[..], &args].concat(), 2).1
         };
         let said = refused(&token, 0o644);
         assert!(said.contains("others may read the token") && said.contains(&format!("chmod 600 {place}")), "{said}");
@@ -51,7 +51,7 @@ fn over_tcp_it_answers_who_has_the_token_that_nobody_else_could_read() {
         assert!(!crate::help::guarded::limits(), "nothing was changed");
 
         fs::write(&file, format!("{token}\n")).unwrap();
-        let daemon = bed.run_with(&args);
+        let daemon = host.run_with(&args);
         for wrong in [None, Some("0123456789abcdef"), Some(&*"0123456789abcdeF".repeat(2))] {
             for path in ["/metrics", "/v1/status"] {
                 let (code, body) = get(at, path, wrong);
@@ -75,7 +75,7 @@ fn over_tcp_it_answers_who_has_the_token_that_nobody_else_could_read() {
         // The page asks for the token itself.
         let (code, body) = get(at, "/", None);
         assert!(code == 200 && body.contains("<title>") && !body.contains("gold"), "{code}: {body}");
-        bed.ends(&["guard", "undo"], 0);
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
         assert!(TcpStream::connect(at).is_err(), "nobody listens any more");
     });
@@ -84,22 +84,22 @@ fn over_tcp_it_answers_who_has_the_token_that_nobody_else_could_read() {
 #[test]
 #[ignore = "root"]
 fn the_socket_is_for_root_and_a_group() {
-    Bed::with(|bed| {
+    TestHost::with(|host| {
         // Others may go through both directories, and read neither.
-        let state = bed.dir.path().join("state");
+        let state = host.dir.path().join("state");
         fs::DirBuilder::new().mode(0o711).create(&state).unwrap();
-        fs::set_permissions(bed.dir.path(), Permissions::from_mode(0o711)).unwrap();
+        fs::set_permissions(host.dir.path(), Permissions::from_mode(0o711)).unwrap();
         // Where anybody may run it: the build may lie in somebody's home.
-        let program = bed.dir.path().join("vmio");
+        let program = host.dir.path().join("vmio");
         if fs::hard_link(env!("CARGO_BIN_EXE_vmio"), &program).is_err() {
             fs::copy(env!("CARGO_BIN_EXE_vmio"), &program).unwrap();
         }
         let groups = fs::read_to_string("/etc/group").unwrap();
         let fields = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let (name, number) = fields.map(|f| (f[0], f[2])).find(|(_, number)| *number != "0").unwrap();
-        let (_, said) = bed.ends(&["guard", "run", "--config", "x", "--group", "no-such-group"], 3);
+        let (_, said) = host.ends(&["guard", "run", "--config", "x", "--group", "no-such-group"], 3);
         assert!(said.contains("there is no group no-such-group") && said.contains("groupadd --system"), "{said}");
-        let daemon = bed.run_with(&["--group", name]);
+        let daemon = host.run_with(&["--group", name]);
         let nobody = |group: &str, args: &[&str]| -> Output {
             let mut command = Command::new("setpriv");
             command.args(["--reuid", NOBODY, "--regid", NOBODY, "--groups", group]).arg(&program);
@@ -110,12 +110,12 @@ fn the_socket_is_for_root_and_a_group() {
         assert!(may.status.success() && said(&may).contains("t1"), "{}", said(&may));
         let set = nobody(number, &["guard", "set", "class", "gold", "--min", "30Mbit"]);
         assert!(set.status.success(), "{}", said(&set));
-        assert_eq!(bed.members()[1], ("t1".to_owned(), 30));
+        assert_eq!(host.members()[1], ("t1".to_owned(), 30));
         let other = nobody(NOBODY, &["guard", "set", "class", "gold", "--min", "20Mbit"]);
         assert_eq!(other.status.code(), Some(3), "{}", said(&other));
         assert!(said(&other).contains("in the group that may use the socket"), "{}", said(&other));
-        assert_eq!(bed.members()[1], ("t1".to_owned(), 30));
-        bed.ends(&["guard", "undo"], 0);
+        assert_eq!(host.members()[1], ("t1".to_owned(), 30));
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
     });
 }
@@ -123,9 +123,9 @@ fn the_socket_is_for_root_and_a_group() {
 #[test]
 #[ignore = "root"]
 fn status_is_shown_anew_until_somebody_ends_it() {
-    Bed::with(|bed| {
-        let daemon = bed.run();
-        let mut watch = bed.command(&["guard", "status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    TestHost::with(|host| {
+        let daemon = host.run();
+        let mut watch = host.command(&["guard", "status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
         // Home, and all below is cleared: each time anew.
         const ANEW: &str = "\u{1b}[H\u{1b}[J";
         let (mut shown, mut bytes, mut out) = (String::new(), [0; 4096], watch.stdout.take().unwrap());
@@ -142,8 +142,8 @@ fn status_is_shown_anew_until_somebody_ends_it() {
             assert!(t1.contains("gold") && t1.contains(" 40 "), "{t1}");
         }
         // The guard goes on.
-        assert_eq!(bed.members().len(), 3);
-        bed.ends(&["guard", "undo"], 0);
+        assert_eq!(host.members().len(), 3);
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
     });
 }
@@ -151,24 +151,24 @@ fn status_is_shown_anew_until_somebody_ends_it() {
 #[test]
 #[ignore = "root"]
 fn files_that_are_applied_for_a_time_are_taken_back_unless_confirmed() {
-    Bed::with(|bed| {
-        let daemon = bed.run();
+    TestHost::with(|host| {
+        let daemon = host.run();
         let class = || Command::new("tc").args(["class", "show", "dev", "u0"]).output().unwrap().stdout;
         let before = class();
-        bed.write(&POLICY.replace("40Mbit", "30Mbit"));
-        let (_, said) = bed.ends(&["guard", "apply", "--confirm", "1s"], 0);
+        host.write(&POLICY.replace("40Mbit", "30Mbit"));
+        let (_, said) = host.ends(&["guard", "apply", "--confirm", "1s"], 0);
         assert!(said.contains("vmio guard confirm"), "{said}");
-        poll_until("it is taken back", || bed.members()[1].1 == 40 && class() == before);
-        let (out, _) = bed.ends(&["guard", "status"], 0);
+        poll_until("it is taken back", || host.members()[1].1 == 40 && class() == before);
+        let (out, _) = host.ends(&["guard", "status"], 0);
         assert!(out.contains("the files have changed since"), "{out}");
         // It came too late.
-        bed.ends(&["guard", "confirm"], 2);
-        bed.ends(&["guard", "apply", "--confirm", "60s"], 0);
-        assert!(bed.status()["policy"]["taken_back_in_seconds"].as_f64().unwrap() > 0.0);
-        bed.ends(&["guard", "confirm"], 0);
-        assert_eq!((bed.members()[1].1, class() == before), (30, false));
-        assert!(bed.status()["policy"]["taken_back_in_seconds"].is_null());
-        bed.ends(&["guard", "undo"], 0);
+        host.ends(&["guard", "confirm"], 2);
+        host.ends(&["guard", "apply", "--confirm", "60s"], 0);
+        assert!(host.status()["policy"]["taken_back_in_seconds"].as_f64().unwrap() > 0.0);
+        host.ends(&["guard", "confirm"], 0);
+        assert_eq!((host.members()[1].1, class() == before), (30, false));
+        assert!(host.status()["policy"]["taken_back_in_seconds"].is_null());
+        host.ends(&["guard", "undo"], 0);
         let (code, said) = daemon.end(None);
         assert!(code == Some(0) && said.contains("nobody confirmed the change"), "{said}");
     });

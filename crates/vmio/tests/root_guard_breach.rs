@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use vmio_testbed::{poll_for, poll_until};
 
-use crate::help::guarded::{Bed, ip, metric};
+use crate::help::guarded::{TestHost, ip, metric};
 
 /// How often somebody meddles: the guard puts it right within a second each time.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -71,52 +71,52 @@ impl Drop for End<'_> {
 #[test]
 #[ignore = "root"]
 fn a_guarantee_that_somebody_breaks_is_told_shown_and_counted_until_it_is_kept_again() {
-    Bed::with(|bed| {
+    TestHost::with(|host| {
         for line in ["addr add 10.9.0.1/24 dev p-t1", "link set p-t1 up"] {
             ip(line);
         }
         ip("neigh add 10.9.0.2 lladdr 02:00:00:00:00:99 dev p-t1 nud permanent");
-        let daemon = bed.run();
+        let daemon = host.run();
         let [quiet, kept] = [AtomicBool::new(false), AtomicBool::new(false)];
         thread::scope(|s| {
             let _all = [End(&quiet), End(&kept)];
             s.spawn(|| send(&quiet));
-            let gets = |bps: std::ops::Range<u64>| bps.contains(&t1(&bed.status())["rate_bps"].as_u64().unwrap_or(0));
+            let gets = |bps: std::ops::Range<u64>| bps.contains(&t1(&host.status())["rate_bps"].as_u64().unwrap_or(0));
             poll_until("it gets what it wants", || gets(38_000_000..70_000_000));
-            let status = bed.status();
+            let status = host.status();
             assert_eq!(t1(&status)["breached_seconds"], Value::Null, "{status}");
-            let met = || metric(bed, "vmio_guard_guarantee_met_ratio", "t1").unwrap();
+            let met = || metric(host, "vmio_guard_guarantee_met_ratio", "t1").unwrap();
             let before = met();
             assert!((0.5..=1.0).contains(&before), "{before}");
-            assert_eq!(metric(bed, "vmio_guard_breaches_total", "t1"), Some(0.0));
+            assert_eq!(metric(host, "vmio_guard_breaches_total", "t1"), Some(0.0));
 
             let meddler = s.spawn(|| meddle(&kept));
             poll_for("it is a breach, and it wants more than it gets", || {
-                let member = t1(&bed.status());
+                let member = t1(&host.status());
                 let waits = member["waiting_bytes"].as_u64().unwrap() > 0;
                 if member["breached_seconds"].is_number() && waits { Ok(()) } else { Err(member) }
             });
-            let (out, _) = bed.ends(&["guard", "status"], 0);
+            let (out, _) = host.ends(&["guard", "status"], 0);
             let line = out.lines().find(|line| line.starts_with("breach: ")).unwrap_or_else(|| panic!("{out}"));
             assert!(line.starts_with("breach: u0 guest_tx t1: gets "), "{line}");
             assert!(out.contains("changes of others at our queues put right"), "{out}");
             assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
-            assert_eq!(metric(bed, "vmio_guard_breached", "t1"), Some(1.0));
-            assert_eq!(metric(bed, "vmio_guard_breaches_total", "t1"), Some(1.0));
+            assert_eq!(metric(host, "vmio_guard_breached", "t1"), Some(1.0));
+            assert_eq!(metric(host, "vmio_guard_breaches_total", "t1"), Some(1.0));
             let missed = met();
             assert!((0.0..before).contains(&missed), "{missed} after {before}");
-            let seconds = |of: &str| metric(bed, &format!("vmio_guard_guarantee_{of}_seconds_total"), "t1").unwrap();
+            let seconds = |of: &str| metric(host, &format!("vmio_guard_guarantee_{of}_seconds_total"), "t1").unwrap();
             assert!(seconds("wanted") > seconds("met") + 1.5, "{} wanted, {} met", seconds("wanted"), seconds("met"));
 
             kept.store(true, Ordering::Relaxed);
             meddler.join().unwrap();
-            poll_until("it is over", || t1(&bed.status())["breached_seconds"].is_null());
+            poll_until("it is over", || t1(&host.status())["breached_seconds"].is_null());
             poll_until("it gets what it wants again", || gets(38_000_000..70_000_000));
-            assert_eq!(metric(bed, "vmio_guard_breached", "t1"), Some(0.0));
-            assert_eq!(metric(bed, "vmio_guard_breaches_total", "t1"), Some(1.0), "one in all");
-            let ratio = metric(bed, "vmio_guard_guarantee_met_ratio", "t1").unwrap();
+            assert_eq!(metric(host, "vmio_guard_breached", "t1"), Some(0.0));
+            assert_eq!(metric(host, "vmio_guard_breaches_total", "t1"), Some(1.0), "one in all");
+            let ratio = metric(host, "vmio_guard_guarantee_met_ratio", "t1").unwrap();
             assert!((0.0..1.0).contains(&ratio), "of the last minute: {ratio}");
-            assert!(!bed.ends(&["guard", "status"], 0).0.contains("breach: "));
+            assert!(!host.ends(&["guard", "status"], 0).0.contains("breach: "));
         });
         let (code, said) = daemon.end(Some(Signal::TERM));
         assert_eq!(code, Some(0), "{said}");
@@ -124,6 +124,6 @@ fn a_guarantee_that_somebody_breaks_is_told_shown_and_counted_until_it_is_kept_a
         let [begins, ends] = lines[..] else { panic!("{said}") };
         assert!(begins.contains("less than its minimum of 40"), "{begins}");
         assert!(ends.contains("that is over; it did not get its minimum for"), "{ends}");
-        bed.ends(&["guard", "undo"], 0);
+        host.ends(&["guard", "undo"], 0);
     });
 }

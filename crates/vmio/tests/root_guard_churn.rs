@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 
-use crate::root_guard::{Bed, POLICY, host, limits};
+use crate::root_guard::{POLICY, TestHost, limits, network_state};
 
 /// Interfaces that come at once.
 const AT_ONCE: usize = 100;
@@ -51,9 +51,9 @@ impl Drop for End<'_> {
 fn killed_while_interfaces_come_and_go(kills: usize, interfaces: usize) {
     let seed: u64 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos().into();
     println!("seed {seed}");
-    Bed::with(|bed| {
-        let before = host();
-        assert_eq!(bed.kept(), [""; 0]);
+    TestHost::with(|host| {
+        let before = network_state();
+        assert_eq!(host.kept(), [""; 0]);
         let (end, rounds) = (AtomicBool::new(false), AtomicUsize::new(0));
         let (mut refused, mut asked) = (0, [0; 4]);
         thread::scope(|s| {
@@ -70,12 +70,12 @@ fn killed_while_interfaces_come_and_go(kills: usize, interfaces: usize) {
                 thread::sleep(Duration::from_micros((random >> 33) % below));
             };
             for kill in 0..kills {
-                bed.write(POLICY);
-                let daemon = if kill % 4 == 0 { bed.start(&[]) } else { bed.run() };
+                host.write(POLICY);
+                let daemon = if kill % 4 == 0 { host.start(&[]) } else { host.run() };
                 moment(300_000);
                 let other = ["forty", "30Mbit"][kill / 4 % 2];
-                bed.write(&POLICY.replace("40Mbit", other));
-                let apply = s.spawn(|| bed.vmio(&["guard", "apply"]));
+                host.write(&POLICY.replace("40Mbit", other));
+                let apply = s.spawn(|| host.vmio(&["guard", "apply"]));
                 moment(200_000);
                 let (code, said) = daemon.end(Some(Signal::KILL));
                 match code {
@@ -91,9 +91,9 @@ fn killed_while_interfaces_come_and_go(kills: usize, interfaces: usize) {
                 let code = said.status.code().and_then(|code| usize::try_from(code).ok());
                 *code.and_then(|code| asked.get_mut(code)).unwrap_or_else(|| panic!("seed {seed}: {said:?}")) += 1;
                 if kill % 10 == 9 || kill == 3 {
-                    bed.ends(&["guard", "undo"], 0);
+                    host.ends(&["guard", "undo"], 0);
                     assert!(!limits(), "seed {seed}, kill {kill}");
-                    assert_eq!(bed.kept(), [""; 0], "seed {seed}, kill {kill}");
+                    assert_eq!(host.kept(), [""; 0], "seed {seed}, kill {kill}");
                 }
             }
             drop(ended);
@@ -104,16 +104,16 @@ fn killed_while_interfaces_come_and_go(kills: usize, interfaces: usize) {
         );
         println!("changes done, cut off, refused, heard by nobody: {asked:?}");
         // The next one reaches what is desired, and undo what was.
-        bed.write(POLICY);
-        let daemon = bed.run();
-        let members = bed.members();
+        host.write(POLICY);
+        let daemon = host.run();
+        let members = host.members();
         let named: Vec<(&str, u64)> = members.iter().map(|(name, min)| (name.as_str(), *min)).collect();
         assert_eq!(named, [("host", 2), ("t1", 40), ("default", 0)], "seed {seed}");
-        assert_ne!(bed.kept(), [""; 0], "what is to be undone is written down");
-        bed.ends(&["guard", "undo"], 0);
+        assert_ne!(host.kept(), [""; 0], "what is to be undone is written down");
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
-        assert_eq!(host(), before, "seed {seed}");
-        assert_eq!(bed.kept(), [""; 0], "seed {seed}");
+        assert_eq!(network_state(), before, "seed {seed}");
+        assert_eq!(host.kept(), [""; 0], "seed {seed}");
     });
 }
 

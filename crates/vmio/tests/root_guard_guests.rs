@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use vmio_testbed::{poll_for, poll_until};
 
-use crate::help::guarded::{Bed, ip, qemu};
+use crate::help::guarded::{TestHost, ip, qemu};
 
 const UUID: &str = "6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001";
 
@@ -22,15 +22,15 @@ fn tap(name: &str) {
 }
 
 /// Members of what guests send in this class.
-fn gold(bed: &Bed) -> Vec<(String, u64)> {
-    let members = bed.members();
+fn gold(host: &TestHost) -> Vec<(String, u64)> {
+    let members = host.members();
     members.into_iter().filter(|(name, _)| name.starts_with("tap")).collect()
 }
 
 #[test]
 #[ignore = "root"]
 fn a_guest_that_is_there_twice_has_its_class_twice() {
-    Bed::with(|bed| {
+    TestHost::with(|host| {
         for name in ["tap0", "tap1"] {
             tap(name);
         }
@@ -41,26 +41,26 @@ fn a_guest_that_is_there_twice_has_its_class_twice() {
             )
         };
         let web = name();
-        bed.write(&policy(&web));
-        let daemon = bed.run();
-        assert_eq!(gold(bed), []);
+        host.write(&policy(&web));
+        let daemon = host.run();
+        assert_eq!(gold(host), []);
         let source = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
-        poll_until("the source has its class", || gold(bed) == [("tap0".to_owned(), 20)]);
+        poll_until("the source has its class", || gold(host) == [("tap0".to_owned(), 20)]);
         // The same name, UUID and address, as QEMU has it with `-incoming`; another tap.
         let target = qemu(&web, UUID, "tap1", "52:54:00:00:00:01");
         let both = [("tap0".to_owned(), 20), ("tap1".to_owned(), 20)];
-        poll_until("both have it", || gold(bed) == both);
-        let status = bed.status();
+        poll_until("both have it", || gold(host) == both);
+        let status = host.status();
         assert_eq!(status["trouble"], Value::Null, "{status}");
         // By the UUID it is the same.
-        bed.write(&policy(&UUID.to_uppercase()));
-        bed.ends(&["guard", "apply"], 0);
-        assert_eq!(gold(bed), both);
+        host.write(&policy(&UUID.to_uppercase()));
+        host.ends(&["guard", "apply"], 0);
+        assert_eq!(gold(host), both);
         drop(source);
-        poll_until("the target alone has it", || gold(bed) == both[1..]);
+        poll_until("the target alone has it", || gold(host) == both[1..]);
         drop(target);
-        poll_until("nobody has it", || gold(bed).is_empty());
-        bed.ends(&["guard", "undo"], 0);
+        poll_until("nobody has it", || gold(host).is_empty());
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
     });
 }
@@ -68,14 +68,14 @@ fn a_guest_that_is_there_twice_has_its_class_twice() {
 #[test]
 #[ignore = "root"]
 fn top_shows_what_a_guard_holds_a_guest_to() {
-    Bed::with(|bed| {
+    TestHost::with(|host| {
         tap("tap0");
         let web = name();
-        bed.write(&format!(
+        host.write(&format!(
             "[uplink.u0]\ncapacity = \"100Mbit\"\n[class.tin]\nmin = \"1Mbit\"\nmax = \"2Mbit\"\n[[interface]]\n\
              match = {{ vm = \"{web}\" }}\nclass = \"tin\"\nrx_class = \"tin\"\n"
         ));
-        let top = |args: &[&str]| bed.ends(&[&["top", "--no-ebpf"], args].concat(), 0).0;
+        let top = |args: &[&str]| host.ends(&[&["top", "--no-ebpf"], args].concat(), 0).0;
         let json = |out: &str| -> Vec<Value> { out.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
         let of = |interval: &Value| -> Value {
             let guests = interval["guests"].as_array().unwrap();
@@ -85,9 +85,9 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
         let guest = qemu(&web, UUID, "tap0", "52:54:00:00:00:01");
         let without = json(&top(&["--json", "--count", "1"]));
         assert_eq!(of(&without[0])["guard"], Value::Null, "no guard runs");
-        let daemon = bed.run();
+        let daemon = host.run();
         poll_until("it is held back", || {
-            let status = bed.status();
+            let status = host.status();
             let members = status["pools"][0]["members"].as_array().unwrap();
             members.iter().any(|m| m["name"] == "tap0" && m["held_seconds_total"].as_f64().unwrap() > 2.0)
         });
@@ -109,7 +109,7 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
         poll_for("top shows people that it is held back", || {
             let mut script = Command::new("script");
             script.args(["-qec", &line, "/dev/null"]).env("NO_COLOR", "1");
-            script.env("VMIO_STATE", bed.dir.path().join("state")).stdin(Stdio::null());
+            script.env("VMIO_STATE", host.dir.path().join("state")).stdin(Stdio::null());
             let text = String::from_utf8(script.output().unwrap().stdout).unwrap();
             let mut lines = text.rsplit("GUEST").next().unwrap().lines();
             let titles: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
@@ -123,7 +123,7 @@ fn top_shows_what_a_guard_holds_a_guest_to() {
             if limits == [1.0, 2.0, 2.0].map(Some) && figure("HELD%") > Some(40.0) { Ok(()) } else { Err(text.clone()) }
         });
         drop(guest);
-        bed.ends(&["guard", "undo"], 0);
+        host.ends(&["guard", "undo"], 0);
         assert_eq!(daemon.end(None).0, Some(0));
     });
 }

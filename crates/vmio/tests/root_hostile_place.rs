@@ -224,14 +224,14 @@ fn marked(vmio: u32) -> Vec<String> {
 #[track_caller]
 fn ends_by_itself(run: &mut Child) {
     let pid = run.id();
-    let warden = children(pid).into_iter().find(|p| comm(*p) == "vmio-warden");
+    let reaper = children(pid).into_iter().find(|p| comm(*p) == "vmio-warden");
     run.kill().unwrap();
     run.wait().unwrap();
     poll_for("all that it started has ended", || {
-        let (left, warden) = (marked(pid), warden.filter(|w| comm(*w) == "vmio-warden"));
-        if left.is_empty() && warden.is_none() { Ok(()) } else { Err((left, warden)) }
+        let (left, reaper) = (marked(pid), reaper.filter(|w| comm(*w) == "vmio-warden"));
+        if left.is_empty() && reaper.is_none() { Ok(()) } else { Err((left, reaper)) }
     });
-    assert!(warden.is_some());
+    assert!(reaper.is_some());
 }
 
 /// Processes that a process started itself.

@@ -97,9 +97,10 @@ fn two_hundred_guests_are_found() {
         vmio_testbed::skip("qcow2 images: no qemu-img here");
     }
     let start = |(i, name): (usize, &String)| {
-        let (image, format) = match i % 2 == 0 && has_images {
-            true => (dir.path().join(format!("{i}.qcow2")), "qcow2"),
-            false => (dir.path().join(format!("{i}.raw")), "raw"),
+        let (image, format) = if i % 2 == 0 && has_images {
+            (dir.path().join(format!("{i}.qcow2")), "qcow2")
+        } else {
+            (dir.path().join(format!("{i}.raw")), "raw")
         };
         match format {
             "qcow2" => drop(fs::copy(&first, &image).unwrap()),

@@ -224,9 +224,10 @@ fn a_name_that_is_exchanged_meanwhile_leads_nowhere() {
             while !stop.load(Ordering::Relaxed) {
                 for other in [&bad, &good] {
                     let next = dir.path().join("next");
-                    match other == &bad {
-                        true => symlink(&secret, &next).unwrap(),
-                        false => fs::hard_link(&good, &next).unwrap(),
+                    if other == &bad {
+                        symlink(&secret, &next).unwrap();
+                    } else {
+                        fs::hard_link(&good, &next).unwrap();
                     }
                     fs::rename(&next, &image).unwrap();
                 }

@@ -66,9 +66,9 @@ fn an_image_there_is_told_by_scan_and_the_rest_is_read() {
     let (told, image) = (about(&seen), image.display().to_string());
     assert!(told.iter().any(|t| t.contains(&image) && t.contains("no answer within 1 s")), "{told:#?}");
     assert!(silent.waiting() > 0);
-    assert!(!silent::errands(dir.path()).is_empty(), "somebody waits there, whom no signal reaches");
+    assert!(!silent::io_workers(dir.path()).is_empty(), "somebody waits there, whom no signal reaches");
     silent.answers();
-    poll_until("it ends when the server answers", || silent::errands(dir.path()).is_empty());
+    poll_until("it ends when the server answers", || silent::io_workers(dir.path()).is_empty());
     drop((running, other));
 }
 

@@ -24,7 +24,7 @@ use vmio::store::Store;
 use vmio_model::cell::{Arch, Millis, Subject};
 use vmio_model::figure::{Reading, Unit};
 use vmio_model::modelled::{Kept, ModelledDisk};
-use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, READ, RunState, Seen, Watched};
+use vmio_model::result::{Accel, CACHED_AFTER, CACHED_BEFORE, CpuUse, Mark, ProbeResult, READ, RunState, Watched};
 
 /// A guest of QEMU's, with two disks and two network cards.
 fn qemu(dir: &Path, name: &str) -> StandIn {
@@ -134,8 +134,9 @@ fn said_in_full() -> vmio_model::run::Run {
         (shape.arch, shape.memory_mib) = (Arch::Aarch64, Some(512));
     }
     for actor in run.samples.iter_mut().flat_map(|s| s.cell.actors_mut()) {
-        if let Subject::Path { nic: Some(nic), .. } = &mut actor.subject {
+        if let Subject::Path { nic: Some(nic), co_sender, .. } = &mut actor.subject {
             nic.ring = Some(512);
+            *co_sender = Some("neighbour".into());
         }
     }
     run
@@ -173,25 +174,26 @@ fn stock(dir: &Path) {
         for mut seen in exact.seen("guest").into_iter().filter(|seen| seen.watched == Watched::Others) {
             seen.figures.push(Reading::scalar("seconds", 1.0));
             let of_container = Watched::Container("container".into());
-            sample.seen.push(Seen { watched: of_container, ..seen.clone() });
+            sample.seen.push(ProbeResult { watched: of_container, ..seen.clone() });
             sample.seen.push(seen);
         }
         let figures =
             [(CACHED_BEFORE, 1e6), (CACHED_AFTER, 5e8)].map(|(name, bytes)| Reading::scalar(name, bytes)).into();
-        sample.seen.push(Seen::here(Watched::PageCache("device".into()), "page-cache", figures));
-        let counted = Seen::here(Watched::Drive("device".into()), "blockstats", vec![Reading::scalar(READ, 1e6)]);
-        sample.seen.push(Seen { node: "qemu".into(), ..counted });
+        sample.seen.push(ProbeResult::here(Watched::PageCache("device".into()), "page-cache", figures));
+        let counted =
+            ProbeResult::here(Watched::Drive("device".into()), "blockstats", vec![Reading::scalar(READ, 1e6)]);
+        sample.seen.push(ProbeResult { node: "qemu".into(), ..counted });
         let counted = ["received", "sent"].into_iter().flat_map(|way| {
             [("bytes", 5e8), ("packets", 4e5), ("dropped", 3.0)]
                 .map(|(name, count)| Reading::scalar(name, count).with("way", way))
         });
         let figures = [Reading::scalar("seconds", 1.0)].into_iter().chain(counted).collect();
-        sample.seen.push(Seen::here(Watched::Link("tap0".into()), "link", figures));
+        sample.seen.push(ProbeResult::here(Watched::Link("tap0".into()), "link", figures));
         // What no field of a row has, on a machine of its own.
         let figures = vec![Reading::scalar("energy", 90.0).with("domain", "package-0")];
         let units = BTreeMap::from([("energy".to_owned(), Unit::Joules)]);
-        let there = Seen::here(Watched::Other("powercap".into()), "powercap", figures);
-        sample.seen.push(Seen { node: "far".into(), units, ..there });
+        let there = ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures);
+        sample.seen.push(ProbeResult { node: "far".into(), units, ..there });
     }
     failed.samples[0].marks.push(Mark::Stalled);
     failed.state = RunState::Failed("FIXTURE: the disk was pulled".into());

@@ -76,7 +76,7 @@ fn the_store_is_as_the_docs_say() {
     let mut run = small();
     // What another machine did is not the host's.
     let readings = vec![Reading::scalar(BUSY, -1.0)];
-    let there = Seen { node: "far".into(), ..Seen::here(Watched::Processors, "cpu", readings) };
+    let there = ProbeResult { node: "far".into(), ..ProbeResult::here(Watched::Processors, "cpu", readings) };
     run.samples.iter_mut().for_each(|s| s.seen.push(there.clone()));
     common::store_run(&Store::open(&path).unwrap(), &run);
     let c = rusqlite::Connection::open(&path).unwrap();

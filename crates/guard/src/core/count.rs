@@ -1,7 +1,7 @@
 //! What is counted: of each member for whoever asks, and once a second, when what waits too long in `default` goes.
 
-use vmio_model::holding::Waits;
-use vmio_model::policy::pool::Who;
+use vmio_model::holding::QueueingPoint;
+use vmio_model::policy::pool::MemberKind;
 use vmio_model::rate::BitRate;
 
 use super::{Core, CoreError, HeldStatus, MemberStatus, PoolStatus};
@@ -35,7 +35,7 @@ impl<P: Plane> Core<P> {
     fn freshen(&mut self, all: &[PoolStatus]) -> Result<(), CoreError> {
         let before = std::mem::take(&mut self.defaults);
         for pool in &self.desired.pools {
-            let Some(at) = pool.seats.iter().position(|seat| seat.who == Who::Default) else { continue };
+            let Some(at) = pool.seats.iter().position(|seat| seat.who == MemberKind::Default) else { continue };
             let Some(status) = all.iter().find(|status| status.key == pool.key) else { continue };
             let mut now = status.members[at].count;
             let stays = |before: &Count| {
@@ -91,13 +91,17 @@ impl<P: Plane> Core<P> {
                 min_effective_bps: BitRate::ZERO,
                 limit_bps: None,
                 count: Count::default(),
-                held: Some(HeldStatus { waits: Waits::None, send_buffer_bytes: None, reason: unheld.reason.clone() }),
+                held: Some(HeldStatus {
+                    waits: QueueingPoint::None,
+                    send_buffer_bytes: None,
+                    reason: unheld.reason.clone(),
+                }),
             }));
             Some(PoolStatus {
                 key: pool.key.clone(),
                 root_bps: in_force.root,
                 queue: pool.queue,
-                stage: in_force.stage.map(|rate| (rate, seen.behind.unwrap_or_default())),
+                stage: in_force.stage.map(|rate| (rate, seen.backlog.unwrap_or_default())),
                 arrived_bytes: seen.arrived_bytes,
                 capacity_bps: pool.pool.capacity,
                 members,

@@ -1,10 +1,10 @@
 //! What the core knows of what is in force.
 
-use vmio_model::holding::{Queue, Waits};
+use vmio_model::holding::{Queue, QueueingPoint};
 use vmio_model::rate::BitRate;
 
 use crate::desired::{Carded, PoolKey, Seated};
-use crate::planes::{Behind, Count, Observation};
+use crate::planes::{Count, Observation, StageBacklog};
 
 /// What is known of a pool that is in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +15,8 @@ pub struct PoolStatus {
     pub root_bps: BitRate,
     /// Where the queues of its interfaces stand.
     pub queue: Queue,
-    /// What they share where that is not at the uplink, and what waits or was lost of theirs behind it.
-    pub stage: Option<(BitRate, Behind)>,
+    /// Of a staged pool: the rate that the members share on the IFB, and their backlog at the uplink.
+    pub stage: Option<(BitRate, StageBacklog)>,
     /// Of what guests receive: bytes that have arrived at the uplink, where they are counted.
     pub arrived_bytes: Option<u64>,
     /// What the link takes.
@@ -46,7 +46,7 @@ pub struct MemberStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldStatus {
     /// Where.
-    pub waits: Waits,
+    pub waits: QueueingPoint,
     /// The send buffer that its tap has, in bytes; `None` where it is left alone, or not in force.
     pub send_buffer_bytes: Option<u32>,
     /// Why, in a sentence.
@@ -58,8 +58,8 @@ impl MemberStatus {
     pub(super) fn of_card(card: &Carded, seen: &Observation) -> MemberStatus {
         let in_force = seen.cards.get(&card.function).cloned().unwrap_or(Ok(Count::default()));
         let (waits, reason) = match &in_force {
-            Ok(_) => (Waits::Nic, card.reason.clone()),
-            Err(why) => (Waits::None, why.to_string()),
+            Ok(_) => (QueueingPoint::Nic, card.reason.clone()),
+            Err(why) => (QueueingPoint::None, why.to_string()),
         };
         MemberStatus {
             name: card.name.clone(),
@@ -93,7 +93,7 @@ impl HeldStatus {
             Some(Ok(bytes)) => HeldStatus { send_buffer_bytes: Some(*bytes), ..as_found },
             Some(Err(why)) => {
                 let reason = crowds.map_or_else(|| why.to_string(), |crowds| format!("{crowds}: {why}"));
-                HeldStatus { waits: Waits::Queued, send_buffer_bytes: None, reason }
+                HeldStatus { waits: QueueingPoint::Queued, send_buffer_bytes: None, reason }
             }
             None => as_found,
         })

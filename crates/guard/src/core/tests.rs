@@ -4,13 +4,12 @@ use proptest::prelude::*;
 use vmio_model::allocate::dba::Measures;
 use vmio_model::policy::assign::Interface;
 use vmio_model::policy::{Abilities, Direction, Form};
-use vmio_model::rate::BitRate;
+use vmio_model::rate::{BitRate, MBIT as M};
 
 use super::*;
 use crate::planes::fake::Fake;
 use crate::testing::{policy, tap};
 
-const M: BitRate = BitRate::new(1_000_000);
 const PERIOD: Duration = Duration::from_millis(10);
 
 const POLICY: &str = "\
@@ -29,7 +28,7 @@ match = { vm = \"web1\" }
 class = \"gold\"
 ";
 
-fn web1() -> Found {
+fn web1() -> DiscoveredInterface {
     Interface { index: 50, name: "vnet50".into(), vms: vec!["web1".into()], ..Interface::default() }.into()
 }
 
@@ -37,11 +36,11 @@ fn tx() -> PoolKey {
     PoolKey { uplink: "eth0".into(), direction: Direction::GuestTx }
 }
 
-fn core(interfaces: Vec<Found>) -> Core<Fake> {
+fn core(interfaces: Vec<DiscoveredInterface>) -> Core<Fake> {
     by(Allocator::Exact, interfaces)
 }
 
-fn by(allocator: Allocator, interfaces: Vec<Found>) -> Core<Fake> {
+fn by(allocator: Allocator, interfaces: Vec<DiscoveredInterface>) -> Core<Fake> {
     Core::start_by(allocator, Fake::new(Abilities::HTB), policy(POLICY), interfaces).unwrap()
 }
 

@@ -49,7 +49,7 @@ impl Clock {
         self.count(vec![member("a", MIN, passed, dropped, waiting)])
     }
 
-    fn known(&self) -> &Known {
+    fn known(&self) -> &MemberDemand {
         self.demand.of(&key(), "a").unwrap()
     }
 }

@@ -3,15 +3,12 @@
 //! its minimum; the others share what that leaves, so no minimum of theirs depends on what a function does.
 
 use vmio_model::allocate::{Demand, Member, exact};
-use vmio_model::holding::Waits;
-use vmio_model::policy::pool::{Pool, Seat, Who};
+use vmio_model::holding::QueueingPoint;
+use vmio_model::policy::pool::{MemberKind, Pool, PoolMember};
 use vmio_model::policy::{Direction, Policy};
-use vmio_model::rate::BitRate;
+use vmio_model::rate::{BitRate, MBIT};
 
-use super::held::Told;
-
-/// What cards count in (`IFLA_VF_RATE`).
-const MEGABIT: BitRate = BitRate::new(1_000_000);
+use super::held::HoldingPlan;
 
 /// A virtual function of the uplink's card, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,40 +30,41 @@ pub struct Carded {
 impl Carded {
     /// Its limit as a rate.
     pub fn limit(&self) -> BitRate {
-        u64::from(self.mbit) * MEGABIT
+        u64::from(self.mbit) * MBIT
     }
 }
 
-/// The pool of those that queues hold, and those that the card does, which are taken out of `told`. `None` of an uplink that
-/// the policy does not have.
+/// The pool of those that queues hold, and those that the card does, which are taken out of `plan`. `None` of an uplink
+/// that the policy does not have.
 pub(super) fn apart(
     policy: &Policy,
     uplink: &str,
     direction: Direction,
-    told: &mut Told<'_>,
+    plan: &mut HoldingPlan<'_>,
 ) -> Option<(Pool, Vec<Carded>)> {
-    let of = |told: &Told<'_>| {
-        let names = told.seated.iter().map(|(m, _)| (m.found.interface.name.as_str(), m.entry));
+    let of = |plan: &HoldingPlan<'_>| {
+        let names = plan.seated.iter().map(|(m, _)| (m.found.interface.name.as_str(), m.entry));
         Pool::of(policy, uplink, direction, names)
     };
-    let all = of(told)?;
-    let in_card = |waits| waits == Waits::Nic;
-    if !told.seated.iter().any(|(_, holding)| in_card(holding.waits)) {
+    let all = of(plan)?;
+    let in_card = |waits| waits == QueueingPoint::Nic;
+    if !plan.seated.iter().any(|(_, holding)| in_card(holding.waits)) {
         return Some((all, Vec::new()));
     }
     let members = all.members();
-    let wants = |(seat, member): (&Seat, &Member)| match seat.who {
-        Who::Host => Demand::Rate(member.min),
+    let wants = |(seat, member): (&PoolMember, &Member)| match seat.who {
+        MemberKind::Host => Demand::Rate(member.min),
         _ => Demand::Unbounded,
     };
     let demands: Vec<Demand> = all.seats.iter().zip(&members).map(wants).collect();
     let grants = exact(all.capacity, &members, &demands);
-    let granted = all.seats.iter().zip(&members).zip(&grants).filter(|((seat, _), _)| seat.who == Who::Interface);
+    let granted =
+        all.seats.iter().zip(&members).zip(&grants).filter(|((seat, _), _)| seat.who == MemberKind::Interface);
     let mut cards = Vec::new();
-    for ((matched, holding), ((seat, member), grant)) in told.seated.iter().zip(granted) {
+    for ((matched, holding), ((seat, member), grant)) in plan.seated.iter().zip(granted) {
         let way = matched.found.ways.get(uplink).copied().unwrap_or_default();
         let Some(function) = way.card.filter(|_| in_card(holding.waits)) else { continue };
-        let mbit = u32::try_from(grant.rate / MEGABIT).unwrap_or(u32::MAX).max(1);
+        let mbit = u32::try_from(grant.rate / MBIT).unwrap_or(u32::MAX).max(1);
         cards.push(Carded {
             name: seat.name.clone(),
             class: seat.class.clone(),
@@ -75,17 +73,17 @@ pub(super) fn apart(
             mbit,
             reason: holding.reason.clone(),
         });
-        if grant.rate < MEGABIT {
+        if grant.rate < MBIT {
             let place = &matched.entry.place;
-            told.notes.push(format!(
+            plan.notes.push(format!(
                 "{place}: {} is given less than 1 Mbit/s, and its card knows nothing below: it is limited to that",
                 seat.name
             ));
         }
     }
-    told.seated.retain(|(_, holding)| !in_card(holding.waits));
+    plan.seated.retain(|(_, holding)| !in_card(holding.waits));
     let taken = cards.iter().map(Carded::limit).fold(BitRate::ZERO, BitRate::saturating_add);
-    let rest = of(told)?;
+    let rest = of(plan)?;
     let capacity = rest.capacity.saturating_sub(taken).max(BitRate::ONE);
     Some((Pool { capacity, ..rest }, cards))
 }

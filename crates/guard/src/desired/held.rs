@@ -2,7 +2,7 @@
 //! policy comes, of interfaces that it names. A guest that appears later with a card that nobody can hold must not take
 //! everybody else's limits off, nor one that a pattern happens to match: it is noted, and left to `default`.
 
-use vmio_model::holding::{Holding, Queue, Waits, holding, of_nobody};
+use vmio_model::holding::{Holding, Queue, QueueingPoint, holding, of_nobody};
 use vmio_model::policy::pool::called;
 use vmio_model::policy::{Abilities, Direction, Policy};
 
@@ -17,25 +17,25 @@ pub enum Strictness {
     Interfaces,
 }
 
-/// Who of a pool is held how.
+/// How the interfaces of a pool are held, and which cannot be.
 #[derive(Default)]
-pub(super) struct Told<'a> {
+pub(super) struct HoldingPlan<'a> {
     pub(super) seated: Vec<(&'a Matched<'a>, Holding)>,
     pub(super) unheld: Vec<Unheld>,
     pub(super) notes: Vec<String>,
     pub(super) refused: Vec<String>,
 }
 
-pub(super) fn told<'a>(
+pub(super) fn plan<'a>(
     policy: &Policy,
     plane: &Abilities,
     uplink: &str,
     direction: Direction,
     here: impl Iterator<Item = &'a Matched<'a>>,
     strictness: Strictness,
-) -> Told<'a> {
-    let mut told = Told::default();
-    let Some(shared) = policy.uplinks.get(uplink) else { return told };
+) -> HoldingPlan<'a> {
+    let mut plan = HoldingPlan::default();
+    let Some(shared) = policy.uplinks.get(uplink) else { return plan };
     // No interface of any kind: the compile step says so, of the pool.
     let nobody = direction == Direction::GuestRx && !plane.receive && strictness == Strictness::Policy;
     for matched in here {
@@ -47,8 +47,8 @@ pub(super) fn told<'a>(
             Some(nic) => holding(nic, found.ways.get(uplink).copied().unwrap_or_default(), plane, direction, limit),
             None => of_nobody(plane, direction),
         };
-        if held.waits != Waits::None || nobody {
-            told.seated.push((matched, held));
+        if held.waits != QueueingPoint::None || nobody {
+            plan.seated.push((matched, held));
             continue;
         }
         let name = &found.interface.name;
@@ -62,13 +62,13 @@ pub(super) fn told<'a>(
         );
         let named = entry.matcher.is_exact();
         if strictness == Strictness::Policy && named && !policy.guard.allow_unenforced {
-            told.refused.push(format!("{why}; leave it out, or admit it with guard.allow_unenforced = true"));
+            plan.refused.push(format!("{why}; leave it out, or admit it with guard.allow_unenforced = true"));
         } else {
-            told.notes.push(format!("{why}; it is not limited"));
+            plan.notes.push(format!("{why}; it is not limited"));
         }
-        told.unheld.push(Unheld { name: called(name).into_owned(), class: class.to_owned(), reason: held.reason });
+        plan.unheld.push(Unheld { name: called(name).into_owned(), class: class.to_owned(), reason: held.reason });
     }
-    told
+    plan
 }
 
 /// Where the queues of a pool's interfaces stand: where one of them must be held behind itself, all are.

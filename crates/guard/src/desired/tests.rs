@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use vmio_model::facts::{Nic, Provenance, Subject};
-use vmio_model::holding::{Waits, Way};
+use vmio_model::holding::{PacketPath, QueueingPoint};
 use vmio_model::rate::BitRate;
 
 use super::*;
 use crate::core::{Core, CoreError};
 use crate::planes::fake::Fake;
-use crate::planes::{Behind, Count};
+use crate::planes::{Count, StageBacklog};
 use crate::testing::policy;
 
-const OPEN: Way = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
-const FIREWALL: Way = Way { bridge_netfilter: Some(true), routed: Some(false), card: None };
+const OPEN: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
+const FIREWALL: PacketPath = PacketPath { bridge_netfilter: Some(true), routed: Some(false), card: None };
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -32,28 +32,28 @@ match = { vm = \"web\" }
 class = \"gold\"
 ";
 
-fn found(index: u32, name: &str, model: &str, backend: &str, way: Way) -> Found {
+fn found(index: u32, name: &str, model: &str, backend: &str, way: PacketPath) -> DiscoveredInterface {
     let from = Provenance::Transcript { name: "test".into() };
     let nic = Nic { model: model.into(), backend: backend.into(), ..Nic::unknown(Subject::net("g", "n"), from) };
     let interface = Interface { index, name: name.into(), ..Interface::default() };
-    Found { nic: Some(nic), ways: [("eth0".to_owned(), way)].into(), pids: vec![7], ..interface.into() }
+    DiscoveredInterface { nic: Some(nic), ways: [("eth0".to_owned(), way)].into(), pids: vec![7], ..interface.into() }
 }
 
-fn held(index: u32, way: Way) -> Found {
+fn held(index: u32, way: PacketPath) -> DiscoveredInterface {
     found(index, &format!("tap{index}"), "virtio-net", "tap", way)
 }
 
 /// `vhost-user` passes no queue of this kernel.
-fn lost(index: u32, name: &str) -> Found {
+fn lost(index: u32, name: &str) -> DiscoveredInterface {
     found(index, name, "virtio-net", "vhost-user", OPEN)
 }
 
-fn start(text: &str, there: Vec<Found>) -> Result<Core<Fake>, CoreError> {
+fn start(text: &str, there: Vec<DiscoveredInterface>) -> Result<Core<Fake>, CoreError> {
     Core::start(Fake::new(Abilities::HTB), policy(text), there)
 }
 
 /// Of the pool of what guests send: each member, where its excess waits, and its tap's send buffer.
-fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<Waits>, Option<u32>)> {
+fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<QueueingPoint>, Option<u32>)> {
     let status = core.status().unwrap();
     let one = |m: &crate::core::MemberStatus| {
         (m.name.clone(), m.held.as_ref().map(|h| h.waits), m.held.as_ref().and_then(|h| h.send_buffer_bytes))
@@ -63,14 +63,14 @@ fn shown(core: &mut Core<Fake>) -> Vec<(String, Option<Waits>, Option<u32>)> {
 
 #[test]
 fn each_interface_is_held_as_its_card_and_way_allow() {
-    let bare = Found::from(Interface { index: 3, name: "tap3".into(), ..Interface::default() });
+    let bare = DiscoveredInterface::from(Interface { index: 3, name: "tap3".into(), ..Interface::default() });
     let there = vec![held(1, OPEN), found(2, "tap2", "e1000", "tap", OPEN), bare];
     let mut core = start(POLICY, there).unwrap();
     let wanted = [
         ("host", None, None),
-        ("tap1", Some(Waits::Held), Some(50_000)),
-        ("tap2", Some(Waits::Queued), None),
-        ("tap3", Some(Waits::Queued), None),
+        ("tap1", Some(QueueingPoint::Held), Some(50_000)),
+        ("tap2", Some(QueueingPoint::Queued), None),
+        ("tap3", Some(QueueingPoint::Queued), None),
         ("default", None, None),
     ];
     assert_eq!(shown(&mut core), wanted.map(|(name, waits, bytes)| (name.to_owned(), waits, bytes)));
@@ -113,14 +113,17 @@ fn a_stage_gets_what_the_host_leaves_though_nothing_else_is_left_to_the_loop() {
         counts[1] = Count { passed_bytes: counts[1].passed_bytes + 50_000, waiting_bytes: 9000, ..counts[1] };
     }
     let status = &core.status().unwrap()[0];
-    assert_eq!(status.stage, Some((left, Behind::default())));
+    assert_eq!(status.stage, Some((left, StageBacklog::default())));
     core.see(vec![held(1, OPEN)]).unwrap();
     assert_eq!(core.status().unwrap()[0].stage, None);
 }
 
 #[test]
 fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
-    let web = Found { interface: Interface { vms: vec!["web".into()], ..lost(9, "v9").interface }, ..lost(9, "v9") };
+    let web = DiscoveredInterface {
+        interface: Interface { vms: vec!["web".into()], ..lost(9, "v9").interface },
+        ..lost(9, "v9")
+    };
     let there = vec![lost(1, "vnet0"), web, held(2, OPEN)];
     let Err(CoreError::Refused(refusal)) = start(POLICY, there.clone()) else { panic!("it cannot be held") };
     let [one, two, three] = refusal.0.as_slice() else { panic!("{refusal}") };
@@ -137,10 +140,10 @@ fn what_a_policy_names_and_nobody_can_hold_is_refused_all_at_once() {
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, waits, _)| (name, waits)).collect();
     let wanted = [
         ("host", None),
-        ("tap2", Some(Waits::Held)),
+        ("tap2", Some(QueueingPoint::Held)),
         ("default", None),
-        ("vnet0", Some(Waits::None)),
-        ("v9", Some(Waits::None)),
+        ("vnet0", Some(QueueingPoint::None)),
+        ("v9", Some(QueueingPoint::None)),
     ];
     assert_eq!(names, wanted.map(|(name, waits)| (name.to_owned(), waits)));
     let status = core.status().unwrap();
@@ -172,7 +175,7 @@ fn a_guest_that_comes_later_takes_nobodys_limits_off() {
 #[test]
 fn who_is_in_no_class_is_named() {
     let there = |others: u32| {
-        let other = |index| Found {
+        let other = |index| DiscoveredInterface {
             interface: Interface { name: format!("veth{index}"), ..held(index, OPEN).interface },
             ..held(index, OPEN)
         };
@@ -192,11 +195,11 @@ fn an_interface_called_as_a_member_is_another_one() {
     let text = POLICY.replace("name = \"tap*\"", "name = \"*t\"");
     let there = ["host", "default"].map(|name| found(5, name, "virtio-net", "tap", OPEN));
     let [host, default] = there;
-    let default = Found { interface: Interface { index: 6, ..default.interface }, ..default };
+    let default = DiscoveredInterface { interface: Interface { index: 6, ..default.interface }, ..default };
     let mut core = start(&text, vec![host, default.clone()]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "name:host", "name:default", "default"]);
-    let lost = Found { nic: lost(6, "default").nic, ..default };
+    let lost = DiscoveredInterface { nic: lost(6, "default").nic, ..default };
     core.see(vec![lost]).unwrap();
     let names: Vec<_> = shown(&mut core).into_iter().map(|(name, ..)| name).collect();
     assert_eq!(names, ["host", "default", "name:default"], "one that nobody can hold, too");

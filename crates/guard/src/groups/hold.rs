@@ -1,4 +1,4 @@
-//! A limit that is in force: what the ledger says of it, and how it is put back.
+//! A limit that is in force: its entry in the undo log, and how it is put back.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use vmio_node::held::Identity;
 use super::GuestSeen;
 use super::dial::Dial;
 use super::host::{Group, Host};
-use super::place::Spot;
+use super::place::GuestCgroup;
 use crate::undo_log::{Entry, HOST};
 
-/// What the ledger has of a limit that is ours.
+/// Undo log entry of a limit that is ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
@@ -42,23 +42,23 @@ impl Entry for Limit {
 }
 
 impl Limit {
-    pub fn new(guest: &GuestSeen, spot: &Spot, key: GroupKey, before: String, value: String) -> Self {
-        let Spot { dir, v2, group } = spot.clone();
+    pub fn new(guest: &GuestSeen, cgroup: &GuestCgroup, key: GroupKey, before: String, value: String) -> Self {
+        let GuestCgroup { dir, v2, group } = cgroup.clone();
         Self { guest: guest.name.clone(), dir, group, v2, key, before, value }
     }
 
     /// Puts back what was there before, where one of these values is there, which are ours.
-    pub fn put_back<'a, H: Host>(&self, host: &H, mut ours: impl Iterator<Item = &'a str>) -> Back {
+    pub fn put_back<'a, H: Host>(&self, host: &H, mut ours: impl Iterator<Item = &'a str>) -> RestoreOutcome {
         let dial = Dial { key: self.key, v2: self.v2 };
         let fails = |e: io::Error| match e.kind() {
             // The group is gone, or its controller was switched off, and with it every value.
-            io::ErrorKind::NotFound => Back::Nothing,
-            _ if e.raw_os_error() == Some(libc::ENODEV) => Back::Nothing,
-            _ => Back::Left(format!("{}: {e}", self.dir.join(dial.file()).display())),
+            io::ErrorKind::NotFound => RestoreOutcome::Nothing,
+            _ if e.raw_os_error() == Some(libc::ENODEV) => RestoreOutcome::Nothing,
+            _ => RestoreOutcome::Left(format!("{}: {e}", self.dir.join(dial.file()).display())),
         };
         let group = match again(host, &self.dir, self.group) {
             Ok(Some(group)) => group,
-            Ok(None) => return Back::Nothing,
+            Ok(None) => return RestoreOutcome::Nothing,
             Err(e) => return fails(e),
         };
         let now = match dial.read(&group) {
@@ -66,19 +66,19 @@ impl Limit {
             Err(e) => return fails(e),
         };
         if now == self.before {
-            return Back::Nothing;
+            return RestoreOutcome::Nothing;
         }
         if !ours.any(|value| value == now) {
-            return Back::Others(now);
+            return RestoreOutcome::Others(now);
         }
         match dial.kills(&group, &self.before) {
-            Ok(Some(why)) => return Back::Left(format!("{} was there before, but {why}", self.before)),
+            Ok(Some(why)) => return RestoreOutcome::Left(format!("{} was there before, but {why}", self.before)),
             Ok(None) => {}
             Err(e) => return fails(e),
         }
         match dial.write(&group, &self.before).and_then(|()| dial.read(&group)) {
-            Ok(found) if found == self.before => Back::Restored,
-            Ok(found) => Back::Left(format!("the kernel has {found} where {} was written", self.before)),
+            Ok(found) if found == self.before => RestoreOutcome::Restored,
+            Ok(found) => RestoreOutcome::Left(format!("the kernel has {found} where {} was written", self.before)),
             Err(e) => fails(e),
         }
     }
@@ -102,16 +102,16 @@ impl Slot {
     }
 }
 
-/// What became of putting back.
+/// Result of restoring the value that was there before a limit.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Back {
+pub enum RestoreOutcome {
     /// What was there before is there again.
     Restored,
     /// There is nothing to do: the group is gone, or has it already.
     Nothing,
     /// Somebody else has set this since; it was left alone.
     Others(String),
-    /// It cannot be now, and why.
+    /// It cannot be restored now, and why.
     Left(String),
 }
 

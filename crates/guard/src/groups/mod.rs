@@ -28,9 +28,9 @@ use vmio_node::linux::cgroup::Hierarchies;
 use crate::undo_log::{Entries, HOST, UndoLog, UndoLogError};
 
 use dial::Dial;
-use hold::{Back, Limit, Slot};
+use hold::{Limit, RestoreOutcome, Slot};
 pub use host::{Group, Here, Host};
-use place::Spot;
+use place::GuestCgroup;
 pub use why_not::{InUse, WhyNot};
 
 /// Looks after which a guest's groups are found anew, though nothing seems to have changed: a hypervisor moves its threads
@@ -129,19 +129,21 @@ pub struct Groups<H: Host = Here> {
     status: Vec<GuestStatus>,
 }
 
-/// Where a guest's group is, or why it has none.
-type Sought = Result<Spot, Arc<WhyNot>>;
+/// A guest's control group, or why it has none.
+type CgroupResult = Result<GuestCgroup, Arc<WhyNot>>;
 
-/// Where a guest was found to be.
+/// The control groups of a guest as they were found last.
 #[derive(Debug, Clone)]
 struct Placed {
-    /// What told so.
+    /// The guest's processes then.
     pids: Vec<u32>,
-    cgroup: String,
+    /// Content of `/proc/PID/cgroup` of the first process then.
+    cgroup_file: String,
     look: u64,
-    /// One of them is no longer there.
+    /// One of the groups is no longer there.
     gone: bool,
-    spots: BTreeMap<&'static str, Sought>,
+    /// By controller.
+    cgroups: BTreeMap<&'static str, CgroupResult>,
 }
 
 /// A limit that is to be in force.
@@ -181,7 +183,7 @@ impl<H: Host> Groups<H> {
         self.looks += 1;
         let mut changes = Changes::default();
         let mut statuses: BTreeMap<&str, Vec<LimitStatus>> = BTreeMap::new();
-        let mut wanted: Vec<(Sought, Wanted<'_>)> = Vec::new();
+        let mut wanted: Vec<(CgroupResult, Wanted<'_>)> = Vec::new();
         for guest in guests {
             let owed = owed(policy, &guest.interfaces);
             let limits = statuses.entry(&guest.name).or_default();
@@ -192,23 +194,24 @@ impl<H: Host> Groups<H> {
             self.place(guest, keys.map(Dial::controller).collect());
             for key in GroupKey::ALL {
                 let Some(value) = owed.limits.value(key) else { continue };
-                wanted.push((self.spot(guest, key), Wanted { guest, limits: owed.limits, key, value }));
+                wanted.push((self.cgroup(guest, key), Wanted { guest, limits: owed.limits, key, value }));
             }
         }
         self.placed.retain(|name, _| statuses.contains_key(name.as_str()));
         // First what is to go: a group that had a limit may be in the way of another.
-        let slot = |(spot, wanted): &(Sought, Wanted<'_>)| Some(Slot::of(spot.as_ref().ok()?.group, wanted.key));
+        let slot =
+            |(cgroup, wanted): &(CgroupResult, Wanted<'_>)| Some(Slot::of(cgroup.as_ref().ok()?.group, wanted.key));
         let stay: BTreeSet<Slot> = wanted.iter().filter_map(slot).collect();
         for slot in self.entries.subjects().into_iter().filter(|slot| !stay.contains(slot)) {
             self.put_back(slot, &mut changes);
         }
         let mut taken: BTreeMap<Slot, &str> = BTreeMap::new();
         let mut opened = None;
-        for (spot, wanted) in wanted {
-            let state = spot.and_then(|spot| {
-                let done = match taken.insert(Slot::of(spot.group, wanted.key), &wanted.guest.name) {
+        for (cgroup, wanted) in wanted {
+            let state = cgroup.and_then(|cgroup| {
+                let done = match taken.insert(Slot::of(cgroup.group, wanted.key), &wanted.guest.name) {
                     Some(other) => Err(WhyNot::SharedWith(other.to_owned())),
-                    None => self.set(&spot, &wanted, &mut opened, &mut changes),
+                    None => self.set(&cgroup, &wanted, &mut opened, &mut changes),
                 };
                 done.map_err(Arc::new)
             });
@@ -251,12 +254,12 @@ impl<H: Host> Groups<H> {
             return;
         }
         let first = guest.pids.first().map(|pid| vmio_node::linux::process::file(*pid, "cgroup"));
-        let cgroup = first.and_then(|file| self.host.reader().read_text(&file).ok()).unwrap_or_default();
+        let cgroup_file = first.and_then(|file| self.host.reader().read_text(&file).ok()).unwrap_or_default();
         let known = self.placed.get(&guest.name).is_some_and(|placed| {
-            let found = |controller| placed.spots.get(controller).is_some_and(Result::is_ok);
+            let found = |controller| placed.cgroups.get(controller).is_some_and(Result::is_ok);
             !placed.gone
                 && placed.pids == guest.pids
-                && placed.cgroup == cgroup
+                && placed.cgroup_file == cgroup_file
                 && self.looks - placed.look < LOOKS
                 && controllers.iter().all(found)
         });
@@ -264,34 +267,34 @@ impl<H: Host> Groups<H> {
             return;
         }
         let find = |controller| place::find(&self.host, &self.hierarchies, guest, controller).map_err(Arc::new);
-        let spots = controllers.into_iter().map(|controller| (controller, find(controller))).collect();
-        let placed = Placed { pids: guest.pids.clone(), cgroup, look: self.looks, gone: false, spots };
+        let cgroups = controllers.into_iter().map(|controller| (controller, find(controller))).collect();
+        let placed = Placed { pids: guest.pids.clone(), cgroup_file, look: self.looks, gone: false, cgroups };
         self.placed.insert(guest.name.clone(), placed);
     }
 
-    fn spot(&self, guest: &GuestSeen, key: GroupKey) -> Sought {
-        let placed = self.placed.get(&guest.name).and_then(|placed| placed.spots.get(Dial::controller(key)));
+    fn cgroup(&self, guest: &GuestSeen, key: GroupKey) -> CgroupResult {
+        let placed = self.placed.get(&guest.name).and_then(|placed| placed.cgroups.get(Dial::controller(key)));
         placed.cloned().unwrap_or_else(|| Err(Arc::new(WhyNot::NotLookedFor)))
     }
 
     /// Has a limit in force. The group that was opened last is often the one.
     fn set(
         &mut self,
-        spot: &Spot,
+        cgroup: &GuestCgroup,
         wanted: &Wanted<'_>,
         opened: &mut Option<H::Group>,
         changes: &mut Changes,
     ) -> Result<State, WhyNot> {
-        let (slot, dial) = (Slot::of(spot.group, wanted.key), Dial { key: wanted.key, v2: spot.v2 });
-        let file = spot.dir.join(dial.file());
-        if opened.as_ref().is_none_or(|group| group.identity() != spot.group) {
-            *opened = self.host.open(&spot.dir).ok().filter(|group| group.identity() == spot.group);
+        let (slot, dial) = (Slot::of(cgroup.group, wanted.key), Dial { key: wanted.key, v2: cgroup.v2 });
+        let file = cgroup.dir.join(dial.file());
+        if opened.as_ref().is_none_or(|group| group.identity() != cgroup.group) {
+            *opened = self.host.open(&cgroup.dir).ok().filter(|group| group.identity() == cgroup.group);
         }
         let Some(group) = opened.as_ref() else {
             if let Some(placed) = self.placed.get_mut(&wanted.guest.name) {
                 placed.gone = true;
             }
-            return Err(WhyNot::Gone(spot.dir.clone()));
+            return Err(WhyNot::Gone(cgroup.dir.clone()));
         };
         let now = dial.read(group).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => {
@@ -301,7 +304,7 @@ impl<H: Host> Groups<H> {
         })?;
         let value = dial.wanted(wanted.value, &now, self.host.page_bytes())?;
         // Its owner may have renamed it (version 1), or the guest.
-        self.entries.amend(slot, |limit| (limit.dir, limit.guest) = (spot.dir.clone(), wanted.guest.name.clone()));
+        self.entries.amend(slot, |limit| (limit.dir, limit.guest) = (cgroup.dir.clone(), wanted.guest.name.clone()));
         let last = self.entries.last(slot);
         let before = last.as_ref().map_or(now.clone(), |limit| dial.carried(&limit.before, &now));
         if now == value {
@@ -316,7 +319,7 @@ impl<H: Host> Groups<H> {
             return Err(WhyNot::InUse(in_use));
         }
         let again = last.is_some_and(|limit| limit.value == value && limit.before == before);
-        let limit = Limit::new(wanted.guest, spot, wanted.key, before.clone(), value.clone());
+        let limit = Limit::new(wanted.guest, cgroup, wanted.key, before.clone(), value.clone());
         let recorded = if again { None } else { Some(self.entries.record(limit).map_err(WhyNot::Unwritten)?) };
         let refused = |source| WhyNot::Refused { key: dial.key, file: dial.file(), value: value.clone(), source };
         let unread = |source| WhyNot::Io { path: file.clone(), done: "read back", source };
@@ -352,12 +355,12 @@ impl<H: Host> Groups<H> {
         let Some((_, last)) = entries.last() else { return };
         let what = format!("{} of {}", slot.key().word(), last.guest);
         match last.put_back(&self.host, entries.iter().map(|(_, limit)| limit.value.as_str())) {
-            Back::Left(why) => return changes.notes.push(format!("{what} is not put back: {why}")),
-            Back::Others(now) => {
+            RestoreOutcome::Left(why) => return changes.notes.push(format!("{what} is not put back: {why}")),
+            RestoreOutcome::Others(now) => {
                 changes.notes.push(format!("{what} is left at {now}, which somebody else has set since"));
             }
-            Back::Restored => changes.put_back += 1,
-            Back::Nothing => {}
+            RestoreOutcome::Restored => changes.put_back += 1,
+            RestoreOutcome::Nothing => {}
         }
         if let Err(e) = self.entries.strike(slot) {
             // It speaks of nothing any more: nothing is to be put back by it again.

@@ -1,5 +1,5 @@
-//! Which control group is a guest's: where its threads are, and whether it is its alone. A limit on a group holds for all
-//! that is in it, so a group in which others are, too, is nobody's to limit.
+//! Finds the control group of a guest: where its threads are, and whether no other process is in it. A limit on a group
+//! holds for all that is in it, so a group that a guest shares with others is not limited.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,27 +23,27 @@ const MOST_PARENTS: usize = 16;
 /// LXC's. Weights count among the groups of one level, so the limit belongs to the group above.
 const NESTED: [&str; 6] = ["libvirt", "emulator", "payload", "container", "init.scope", "ns"];
 
-/// A guest's group.
+/// The control group of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spot {
+pub struct GuestCgroup {
     /// Its directory.
     pub dir: PathBuf,
     /// Whether it is of version 2.
     pub v2: bool,
-    /// Which it is.
+    /// Its device and inode.
     pub group: Identity,
 }
 
-/// The group of a guest that has this controller.
+/// The guest's control group with this controller.
 ///
 /// # Errors
-/// When there is none that is its alone.
+/// When the guest has none to itself.
 pub fn find(
     host: &impl Host,
     hierarchies: &Hierarchies,
     guest: &GuestSeen,
     controller: &'static str,
-) -> Result<Spot, WhyNot> {
+) -> Result<GuestCgroup, WhyNot> {
     let reader = host.reader();
     let mut dirs = BTreeMap::new();
     for cgroup in cgroups(reader, guest)? {
@@ -76,7 +76,7 @@ pub fn find(
         }
         (group, held) = (above, wider);
     }
-    Ok(Spot { dir: group.dir, v2: group.v2, group: held.identity() })
+    Ok(GuestCgroup { dir: group.dir, v2: group.v2, group: held.identity() })
 }
 
 /// Where each thread is: the different contents of their `cgroup`.
@@ -116,7 +116,9 @@ fn alone(reader: &dyn Reader, group: &impl Group, guest: &GuestSeen, dir: &Path)
         if !own.has(pid) {
             let dir = dir.to_owned();
             return Err(match process::comm(reader, pid) {
-                Ok(comm) => WhyNot::Stranger { pid, comm: vmio_model::shown::line(comm.trim_end()).into_owned(), dir },
+                Ok(comm) => {
+                    WhyNot::Stranger { pid, comm: vmio_model::sanitize::line(comm.trim_end()).into_owned(), dir }
+                }
                 Err(_) if pid == 0 => WhyNot::UnseenStranger(dir),
                 // It has ended since.
                 Err(_) => continue,
@@ -148,7 +150,7 @@ fn members(group: &impl Group, depth: usize, left: &mut usize, all: &mut BTreeSe
     Ok(())
 }
 
-/// Whose a process is.
+/// Decides whether a process belongs to a guest.
 struct Own<'a> {
     reader: &'a dyn Reader,
     guest: &'a GuestSeen,

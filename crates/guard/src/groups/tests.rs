@@ -63,9 +63,10 @@ fn limits_are_set_once_put_right_and_put_back() {
         let mut groups = groups(&machine, &log);
         let gold = policy(GOLD, "");
         assert_eq!(groups.reconcile(&gold, &guests), changes(3, 0, 0), "{:?}", groups.status());
-        let [weight, quota, memory] = match v2 {
-            true => ["/cg/a/cpu.weight", "/cg/a/cpu.max", "/cg/a/memory.max"],
-            false => ["/cg/cpu/a/cpu.shares", "/cg/cpu/a/cpu.cfs_quota_us", "/cg/memory/a/memory.limit_in_bytes"],
+        let [weight, quota, memory] = if v2 {
+            ["/cg/a/cpu.weight", "/cg/a/cpu.max", "/cg/a/memory.max"]
+        } else {
+            ["/cg/cpu/a/cpu.shares", "/cg/cpu/a/cpu.cfs_quota_us", "/cg/memory/a/memory.limit_in_bytes"]
         };
         let wanted = if v2 { ["400", "150000 100000"] } else { ["4096", "150000"] };
         assert_eq!([weight, quota].map(|file| machine.file(file)), wanted);
@@ -276,9 +277,10 @@ fn another_period_is_kept() {
         let mut groups = groups(&machine, &log);
         let gold = policy("cpu_max = \"150%\"\n", "");
         groups.reconcile(&gold, &[guest("a", 100)]);
-        match v2 {
-            true => machine.put("a", "cpu.max", "150000 50000"),
-            false => machine.put("a", "cpu.cfs_period_us", "50000"),
+        if v2 {
+            machine.put("a", "cpu.max", "150000 50000");
+        } else {
+            machine.put("a", "cpu.cfs_period_us", "50000");
         }
         assert_eq!(groups.reconcile(&gold, &[guest("a", 100)]).count(), 1);
         let file = if v2 { "/cg/a/cpu.max" } else { "/cg/cpu/a/cpu.cfs_quota_us" };

@@ -255,7 +255,7 @@ pub struct LimitDocument {
 }
 
 /// What a status is made of.
-pub(super) struct Known<'a> {
+pub(super) struct StatusParts<'a> {
     pub plane: &'static str,
     pub allocator: Allocator,
     pub started: Duration,
@@ -279,8 +279,8 @@ pub(super) struct Known<'a> {
     pub observed: Option<Observed>,
 }
 
-pub(super) fn status(known: Known<'_>) -> Status {
-    let Known { policy, loops, .. } = known;
+pub(super) fn status(known: StatusParts<'_>) -> Status {
+    let StatusParts { policy, loops, .. } = known;
     let mut appeared = known.appeared.to_vec();
     appeared.sort_unstable();
     // The nearest rank.
@@ -382,10 +382,10 @@ fn pool(pool: &PoolStatus, policy: &Policy, demand: &Demand) -> PoolDocument {
         direction: pool.key.direction,
         capacity_bps,
         shared_bps: pool.root_bps,
-        stage: pool.stage.map(|(shared_bps, behind)| StageDocument {
+        stage: pool.stage.map(|(shared_bps, backlog)| StageDocument {
             shared_bps,
-            waiting_bytes: behind.waiting_bytes,
-            dropped_packets_total: behind.dropped_packets,
+            waiting_bytes: backlog.waiting_bytes,
+            dropped_packets_total: backlog.dropped_packets,
         }),
         arrived_bytes_total: pool.arrived_bytes,
         link_full: demand.is_full(&pool.key),

@@ -3,13 +3,11 @@
 use std::sync::{Arc, Mutex};
 
 use vmio_model::policy::{Abilities, Links};
-use vmio_model::rate::BitRate;
+use vmio_model::rate::MBIT as M;
 
 use super::*;
 use crate::planes::fake::Fake;
 use crate::testing::{POLICY, tap};
-
-const M: BitRate = BitRate::new(1_000_000);
 
 /// A file, and the speed of eth0 in Mbit/s.
 #[derive(Clone)]
@@ -178,9 +176,9 @@ fn what_is_set_outlives_the_daemon_and_goes_with_undo() {
 fn interfaces_that_appear_are_timed() {
     let (_, _, mut manager) = started();
     let told = Some(Instant::now());
-    manager.see(Seen { found: vec![tap(1), tap(2)], told }).unwrap();
-    manager.see(Seen { found: vec![tap(1), tap(2)], told }).unwrap();
-    manager.see(Seen { found: vec![tap(2), tap(3)], told: None }).unwrap();
+    manager.see(Discovery { found: vec![tap(1), tap(2)], told }).unwrap();
+    manager.see(Discovery { found: vec![tap(1), tap(2)], told }).unwrap();
+    manager.see(Discovery { found: vec![tap(2), tap(3)], told: None }).unwrap();
     let status = manager.status().unwrap();
     assert_eq!(status.appeared.total, 1);
     assert!(status.appeared.p99_seconds.unwrap() > 0.0);

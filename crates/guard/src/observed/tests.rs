@@ -9,8 +9,7 @@ use super::*;
 use crate::core::MemberStatus;
 use crate::planes::Count;
 use vmio_model::holding::Queue;
-
-const M: BitRate = BitRate::new(1_000_000);
+use vmio_model::rate::MBIT as M;
 
 const POLICY: &str = "\
 [uplink.eth0]
@@ -32,7 +31,7 @@ fn policy() -> Policy {
     Policy::read(&[("guard.toml", POLICY)], &Links::default()).unwrap().policy
 }
 
-fn found(index: u32, vm: &str) -> Found {
+fn found(index: u32, vm: &str) -> DiscoveredInterface {
     Interface { index, name: format!("tap{index}"), vms: vec![vm.to_owned()], ..Interface::default() }.into()
 }
 

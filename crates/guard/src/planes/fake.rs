@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::control::InForce;
+use vmio_model::control::AppliedLimits;
 use vmio_model::policy::Abilities;
 use vmio_model::policy::program::{PoolProgram, Program};
 
@@ -12,11 +12,11 @@ use crate::desired::{Desired, PoolKey};
 
 /// A pool that is in force, and what the loop has set in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Told {
+struct FakePool {
     program: PoolProgram,
     /// By member: its number, and the interface that it is.
     members: Vec<(u16, Option<u32>)>,
-    limits: Option<InForce>,
+    limits: Option<AppliedLimits>,
 }
 
 /// Its entry: it holds what Linux' queues hold.
@@ -31,7 +31,7 @@ pub const ENTRY: Entry = Entry {
 #[derive(Debug, Clone)]
 pub struct Fake {
     abilities: Abilities,
-    pools: BTreeMap<PoolKey, Told>,
+    pools: BTreeMap<PoolKey, FakePool>,
     counts: BTreeMap<PoolKey, Vec<Count>>,
     /// How many more changes go well; `None` for all.
     good: Option<usize>,
@@ -68,7 +68,7 @@ impl Fake {
     }
 
     /// What the loop has set in it.
-    pub fn limits(&self, key: &PoolKey) -> Option<&InForce> {
+    pub fn limits(&self, key: &PoolKey) -> Option<&AppliedLimits> {
         self.pools.get(key)?.limits.as_ref()
     }
 
@@ -102,7 +102,7 @@ impl Plane for Fake {
             let same = self.pools.get(&pool.key).is_some_and(|t| t.program == program && t.members == members);
             if !same {
                 self.change(&pool.key)?;
-                self.pools.insert(pool.key.clone(), Told { program, members, limits: None });
+                self.pools.insert(pool.key.clone(), FakePool { program, members, limits: None });
             }
         }
         Ok(self.changes - before)

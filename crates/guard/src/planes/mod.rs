@@ -1,12 +1,12 @@
-//! What puts programs in force on a machine. A plane states as data what it can hold, changes only what differs from
-//! what is desired, reads back what it wrote, and takes off what it put on.
+//! Planes enforce policies' programs on a host. A plane states as data what it can enforce, changes only what differs
+//! from the desired state, reads back what it wrote, and removes what it added.
 //!
 //! Adding a plane: a file, or a folder, with a type that implements [`Plane`], and its line in [`ALL`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vmio_model::control::InForce;
+use vmio_model::control::AppliedLimits;
 use vmio_model::policy::Abilities;
 
 use crate::desired::{Desired, Numbers, PoolKey};
@@ -40,10 +40,10 @@ pub struct Entry {
 /// How a plane is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What others have put in its place is replaced, where it can be put back as it was.
+    /// Whether another's qdisc in its place is replaced, where it can be put back as it was.
     pub takeover: bool,
-    /// Where it is written down what cannot be found by looking. With one that is gone with its process, what a plane puts
-    /// in force may go with it, too.
+    /// Undo log for what cannot be found out by looking. Where the log ends with its process, what a plane puts in
+    /// force may end with it, too.
     pub log: UndoLog,
 }
 
@@ -83,7 +83,7 @@ pub trait Plane {
 #[derive(Debug, Clone, Copy)]
 pub enum Setting<'a> {
     /// Limits, as the loop found them.
-    Limits(&'a InForce),
+    Limits(&'a AppliedLimits),
     /// Nothing waits at a member any more, given by its place in the pool's program: what did is thrown away, and counts as
     /// dropped. Nothing, where a plane has no queues.
     Emptied(usize),
@@ -123,7 +123,7 @@ pub struct Observation {
     pub counts: Vec<Count>,
     /// [`Scope::Counts`]: what came out of the stage of the pool and waits at its uplink; `None` of one that has no stage, and
     /// where this plane makes none.
-    pub behind: Option<Behind>,
+    pub backlog: Option<StageBacklog>,
     /// [`Scope::Pool`]: by the index of its interface, where a member's excess waits; nothing where this plane has no
     /// queues.
     pub queues: BTreeMap<u32, MemberQueue>,
@@ -176,9 +176,9 @@ impl Count {
     }
 }
 
-/// What was in a stage's queues, at the uplink behind it.
+/// Packets of a stage at the uplink behind it: dropped and waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Behind {
+pub struct StageBacklog {
     /// Packets that were dropped there.
     pub dropped_packets: u64,
     /// Bytes that wait there now.

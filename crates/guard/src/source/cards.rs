@@ -7,9 +7,9 @@ use vmio_node::Reader;
 use vmio_node::linux::bus::{self, VirtualFunction};
 use vmio_node::linux::process;
 
-/// A function that a guest drives.
+/// A virtual function that a guest drives by VFIO.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Driven {
+pub struct AssignedVf {
     /// The guest's device.
     pub nic: Nic,
     /// Interface of the card.
@@ -18,21 +18,21 @@ pub struct Driven {
     pub function: u32,
 }
 
-impl Driven {
+impl AssignedVf {
     /// What vmio calls it: no interface can have such a name.
     pub fn name(&self) -> String {
         format!("{}/vf{}", self.card, self.function)
     }
 }
 
-/// Those that a guest drives.
-pub fn driven(reader: &dyn Reader, guest: &Guest) -> Vec<Driven> {
+/// The virtual functions that a guest drives.
+pub fn assigned_vfs(reader: &dyn Reader, guest: &Guest) -> Vec<AssignedVf> {
     let Some(pid) = guest.pid else { return Vec::new() };
     let passed_through = |nic: &&Nic| nic.model.as_deref() == Some("vfio");
     let of = |nic: &Nic| {
         let function = bus::virtual_function(reader, nic.place.source.as_deref()?)?;
         let VirtualFunction { card, number, .. } = function.clone();
-        drives(reader, pid, &function).then(|| Driven { nic: nic.clone(), card, function: number })
+        drives(reader, pid, &function).then(|| AssignedVf { nic: nic.clone(), card, function: number })
     };
     guest.nics.iter().filter(passed_through).filter_map(of).collect()
 }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_function_is_a_guests_where_its_process_has_the_node_open() {
         let host = || host().symlink("/proc/7/fd/3", "/dev/null");
-        let seen = |fake: &Fake| driven(fake, &guest()).iter().map(Driven::name).collect::<Vec<_>>();
+        let seen = |fake: &Fake| assigned_vfs(fake, &guest()).iter().map(AssignedVf::name).collect::<Vec<_>>();
         assert_eq!(seen(&host().symlink("/proc/7/fd/20", "/dev/vfio/17")), ["eth0/vf3"]);
         assert!(seen(&host()).is_empty(), "a command line alone");
         assert!(seen(&host().symlink("/proc/7/fd/20", "/dev/vfio/18")).is_empty(), "another group");

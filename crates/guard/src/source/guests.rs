@@ -8,23 +8,23 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use rustix::fs::{Mode, OFlags, open, openat};
-use vmio_look::{Look, kinds, managers};
+use vmio_look::{HostView, kinds, managers};
 use vmio_model::facts::{Guest, Nic, Unread};
 use vmio_node::linux::process;
 use vmio_node::machine::start_ticks;
 use vmio_node::{Local, Reader};
 
-use super::cards::{self, Driven};
+use super::cards::{self, AssignedVf};
 
 /// Namespaces that have a name, which are looked at.
 const MOST_NAMESPACES: usize = 16_384;
 
-/// A guest, and what of the host's network is its.
+/// A guest's identity, its processes, and its network devices.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Behind {
+pub struct GuestNetwork {
     /// Its name here.
     pub name: String,
-    /// What else it is known by: UUID, VMID, domain.
+    /// Its other names: UUID, VMID, domain.
     pub names: Vec<String>,
     /// Processes that run it.
     pub pids: Vec<u32>,
@@ -35,14 +35,14 @@ pub struct Behind {
     /// Its network devices, with an interface of this namespace only where that is sure to be its.
     pub nics: Vec<Nic>,
     /// Virtual functions of cards that it drives itself.
-    pub driven: Vec<Driven>,
+    pub assigned_vfs: Vec<AssignedVf>,
 }
 
-/// Who knows the guests.
+/// Lists the guests of a host.
 pub trait Guests: Send {
     /// Those that run now.
-    fn look(&mut self) -> Vec<Behind>;
-    /// Whether more of them is awaited than the last look had.
+    fn look(&mut self) -> Vec<GuestNetwork>;
+    /// Whether an answer is pending that may add to the last list.
     fn awaits(&self) -> bool {
         false
     }
@@ -52,12 +52,12 @@ pub trait Guests: Send {
 /// gone, and nobody waits for them: some are programs. What they add is there at a later look.
 #[derive(Default)]
 pub struct Here {
-    known: BTreeMap<u32, Known>,
+    known: BTreeMap<u32, KnownProcess>,
     asked: Option<JoinHandle<Vec<Guest>>>,
 }
 
-/// What is known of a process.
-struct Known {
+/// A guest's process, with what its manager and its descriptors say.
+struct KnownProcess {
     start: Option<u64>,
     /// As its manager has it.
     configured: Option<Guest>,
@@ -66,9 +66,9 @@ struct Known {
 }
 
 impl Guests for Here {
-    fn look(&mut self) -> Vec<Behind> {
+    fn look(&mut self) -> Vec<GuestNetwork> {
         let node = Local::new();
-        let look = Look::new(&node);
+        let look = HostView::new(&node);
         let mut guests: Vec<Guest> = kinds::ALL.iter().flat_map(|kind| kind.running(&look).guests).collect();
         let now: BTreeMap<u32, Option<u64>> =
             guests.iter().filter_map(|g| g.pid).map(|pid| (pid, start_ticks(pid))).collect();
@@ -76,7 +76,7 @@ impl Guests for Here {
         self.known.retain(|pid, known| now.get(pid) == Some(&known.start));
         let mut changed = self.known.len() != before;
         for (pid, start) in now {
-            let new = || Known { start, configured: None, taps: BTreeSet::new() };
+            let new = || KnownProcess { start, configured: None, taps: BTreeSet::new() };
             self.known.entry(pid).or_insert_with(|| {
                 changed = true;
                 new()
@@ -84,7 +84,7 @@ impl Guests for Here {
         }
         self.hear(&guests);
         if changed && self.asked.is_none() {
-            let ask = || managers::ALL.iter().flat_map(|m| m.guests(&Look::new(&Local::new())).guests).collect();
+            let ask = || managers::ALL.iter().flat_map(|m| m.guests(&HostView::new(&Local::new())).guests).collect();
             self.asked = thread::Builder::new().name("guard-managers".into()).spawn(ask).ok();
         }
         for guest in &mut guests {
@@ -93,7 +93,7 @@ impl Guests for Here {
                 guest.configured(asked);
             }
         }
-        guests.into_iter().map(|guest| behind(&node, guest, &mut self.known)).collect()
+        guests.into_iter().map(|guest| guest_network(&node, guest, &mut self.known)).collect()
     }
 
     fn awaits(&self) -> bool {
@@ -112,7 +112,7 @@ pub struct Once {
 
 impl Once {
     /// Looks.
-    pub fn here(look: &Look<'_>) -> Once {
+    pub fn here(look: &HostView<'_>) -> Once {
         let mut once = Once::default();
         for running in kinds::ALL.iter().map(|kind| kind.running(look)) {
             once.guests.extend(running.guests);
@@ -136,12 +136,12 @@ impl Once {
 }
 
 impl Guests for Once {
-    fn look(&mut self) -> Vec<Behind> {
+    fn look(&mut self) -> Vec<GuestNetwork> {
         let (node, mut known) = (Local::new(), BTreeMap::new());
         for pid in self.guests.iter().filter_map(|g| g.pid) {
-            known.insert(pid, Known { start: None, configured: None, taps: BTreeSet::new() });
+            known.insert(pid, KnownProcess { start: None, configured: None, taps: BTreeSet::new() });
         }
-        self.guests.iter().cloned().map(|guest| behind(&node, guest, &mut known)).collect()
+        self.guests.iter().cloned().map(|guest| guest_network(&node, guest, &mut known)).collect()
     }
 }
 
@@ -162,13 +162,13 @@ impl Here {
     }
 }
 
-fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -> Behind {
+fn guest_network(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, KnownProcess>) -> GuestNetwork {
     let mut names: Vec<String> = guest.uuid.iter().cloned().chain(guest.ids.values().cloned()).collect();
     names.retain(|name| !name.is_empty() && *name != guest.name);
     names.sort_unstable();
     names.dedup();
     let apart = guest.pid.is_some_and(|pid| !process::same_namespace(reader, pid, "net"));
-    let driven = cards::driven(reader, &guest);
+    let assigned_vfs = cards::assigned_vfs(reader, &guest);
     let mut nics = guest.nics;
     for nic in &mut nics {
         let sure = match (nic.interface.as_deref(), nic.backend.as_deref(), guest.pid) {
@@ -182,11 +182,19 @@ fn behind(reader: &dyn Reader, guest: Guest, known: &mut BTreeMap<u32, Known>) -
         }
     }
     let memory_bytes = guest.processors.as_ref().and_then(|p| *p.memory_bytes);
-    Behind { name: guest.name, names, pids: guest.pid.into_iter().collect(), apart, memory_bytes, nics, driven }
+    GuestNetwork {
+        name: guest.name,
+        names,
+        pids: guest.pid.into_iter().collect(),
+        apart,
+        memory_bytes,
+        nics,
+        assigned_vfs,
+    }
 }
 
 /// Whether a process holds a tap of that name. It is asked again until it does.
-fn holds(reader: &dyn Reader, pid: u32, tap: &str, known: &mut BTreeMap<u32, Known>) -> bool {
+fn holds(reader: &dyn Reader, pid: u32, tap: &str, known: &mut BTreeMap<u32, KnownProcess>) -> bool {
     let Some(known) = known.get_mut(&pid) else { return false };
     if !known.taps.contains(tap) {
         let numbers = process::descriptor_numbers(reader, pid).unwrap_or_default();

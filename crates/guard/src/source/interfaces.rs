@@ -4,25 +4,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::Nic;
-use vmio_model::holding::Way;
+use vmio_model::holding::PacketPath;
 use vmio_model::policy::assign::Interface;
 
-use super::cards::Driven;
-use super::guests::Behind;
+use super::cards::AssignedVf;
+use super::guests::GuestNetwork;
 use super::way::{Host, Map};
-use crate::found::Found;
+use crate::interface::DiscoveredInterface;
 use crate::planes::linux::functions::Function;
 use crate::planes::linux::links::Link;
 
 /// All that may be a guest's: not loopback, not the uplinks, nothing that has ports, no IFB.
 pub fn found(
     links: &[Link],
-    guests: &[Behind],
+    guests: &[GuestNetwork],
     namespaces: &BTreeMap<i32, String>,
     addresses: &BTreeMap<u32, [u8; 6]>,
     host: &Host,
     uplinks: &BTreeSet<String>,
-) -> Vec<Found> {
+) -> Vec<DiscoveredInterface> {
     let masters: BTreeSet<u32> = links.iter().filter_map(|link| link.master).collect();
     let roads: Vec<(&str, u32)> = links
         .iter()
@@ -36,13 +36,13 @@ pub fn found(
     };
     let mut map = Map::of(links, host);
     // By the interface; of two that claim one the first has it.
-    let mut behind: BTreeMap<&str, (&Behind, &Nic)> = BTreeMap::new();
+    let mut behind: BTreeMap<&str, (&GuestNetwork, &Nic)> = BTreeMap::new();
     for (guest, nic) in guests.iter().flat_map(|guest| guest.nics.iter().map(move |nic| (guest, nic))) {
         if let Some(name) = nic.interface.as_deref() {
             behind.entry(name).or_insert((guest, nic));
         }
     }
-    let mut all: Vec<Found> = Vec::new();
+    let mut all: Vec<DiscoveredInterface> = Vec::new();
     for link in links.iter().filter(of_guest) {
         let (name, index) = (&link.device.name, link.device.index);
         let behind = behind.get(name.as_str()).copied();
@@ -51,7 +51,7 @@ pub fn found(
         let given = behind.and_then(|(_, nic)| nic.place.target.clone()).filter(|mac| is_address(mac));
         let other_end = || addresses.get(&index).map(text);
         let ways = roads.iter().map(|(name, uplink)| ((*name).to_owned(), map.way(index, *uplink)));
-        all.push(Found {
+        all.push(DiscoveredInterface {
             interface: Interface {
                 index,
                 name: name.clone(),
@@ -71,28 +71,31 @@ pub fn found(
 
 /// Virtual functions of cards that guests drive, and that are there: what leaves by one leaves by its card, and by no other
 /// uplink.
-pub fn driven(guests: &[Behind], functions: &BTreeMap<String, BTreeMap<u32, Function>>) -> Vec<Found> {
-    let of_guest = |guest: &Behind| {
-        let found = |driven: &Driven| {
-            let function = functions.get(&driven.card)?.get(&driven.function)?;
+pub fn assigned_vfs(
+    guests: &[GuestNetwork],
+    functions: &BTreeMap<String, BTreeMap<u32, Function>>,
+) -> Vec<DiscoveredInterface> {
+    let of_guest = |guest: &GuestNetwork| {
+        let found = |vf: &AssignedVf| {
+            let function = functions.get(&vf.card)?.get(&vf.function)?;
             let known = (function.address != [0; 6]).then(|| text(&function.address));
-            let way = Way { card: Some(driven.function), ..Way::default() };
-            Some(Found {
+            let way = PacketPath { card: Some(vf.function), ..PacketPath::default() };
+            Some(DiscoveredInterface {
                 interface: Interface {
                     // No interface of this kernel.
                     index: 0,
-                    name: driven.name(),
+                    name: vf.name(),
                     macs: known.into_iter().collect(),
                     vms: std::iter::once(&guest.name).chain(&guest.names).cloned().collect(),
                     netns: None,
                 },
-                nic: Some(driven.nic.clone()),
+                nic: Some(vf.nic.clone()),
                 pids: guest.pids.clone(),
                 memory_bytes: guest.memory_bytes,
-                ways: [(driven.card.clone(), way)].into(),
+                ways: [(vf.card.clone(), way)].into(),
             })
         };
-        guest.driven.iter().filter_map(found).collect::<Vec<_>>()
+        guest.assigned_vfs.iter().filter_map(found).collect::<Vec<_>>()
     };
     guests.iter().flat_map(of_guest).collect()
 }
@@ -130,19 +133,19 @@ class = \"gold\"
 ";
 
     /// A guest on a tap, as two processes of it are there while it moves: the same name, UUID and address.
-    fn web1(pid: u32, tap: &str) -> Behind {
+    fn web1(pid: u32, tap: &str) -> GuestNetwork {
         let from = Provenance::Transcript { name: "test".into() };
         let mut nic =
             Nic { interface: Some(tap.to_owned()).into(), ..Nic::unknown(Subject::net("web1", "net0"), from) };
         nic.place.target = Some("52:54:00:00:00:01".into());
-        Behind {
+        GuestNetwork {
             name: "web1".into(),
             names: vec!["6f6b1c1e-0c2f-4b7e-9d0a-0b1f6a6f0001".into()],
             pids: vec![pid],
             apart: false,
             memory_bytes: None,
             nics: vec![nic],
-            driven: Vec::new(),
+            assigned_vfs: Vec::new(),
         }
     }
 
@@ -155,12 +158,13 @@ class = \"gold\"
     fn a_guest_that_two_processes_run_has_its_class_at_both_taps() {
         let links = [link(2, "eth0", ""), link(7, "vnet0", "tun"), link(9, "vnet3", "tun"), link(11, "vnet4", "tun")];
         let uplinks = ["eth0".to_owned()].into();
-        let there =
-            |guests: &[Behind]| found(&links, guests, &BTreeMap::new(), &BTreeMap::new(), &Host::default(), &uplinks);
+        let there = |guests: &[GuestNetwork]| {
+            found(&links, guests, &BTreeMap::new(), &BTreeMap::new(), &Host::default(), &uplinks)
+        };
         for matched in ["web1", "web*", "6F6B1C1E-0C2F-4B7E-9D0A-0B1F6A6F0001"] {
             let text = POLICY.replace("MATCHED", matched);
             let policy = Policy::read(&[("guard.toml", &*text)], &Links::default()).unwrap().policy;
-            let gold = |found: &[Found]| -> Vec<(String, Vec<u32>)> {
+            let gold = |found: &[DiscoveredInterface]| -> Vec<(String, Vec<u32>)> {
                 let seated = found.iter().filter(|f| assign(&policy, &f.interface).is_some());
                 seated.map(|f| (f.interface.name.clone(), f.pids.clone())).collect()
             };

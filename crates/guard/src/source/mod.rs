@@ -1,5 +1,5 @@
-//! What is there: the interfaces of this host and the guests behind them. It is looked at when the kernel says that
-//! an interface came, went or changed, and every second all the same; nothing is asked of anybody, nothing is changed.
+//! Discovers the interfaces of this host and the guests behind them: when the kernel reports that an interface came,
+//! went or changed, and periodically. It changes nothing.
 //!
 //! [`interfaces`] puts together what [`guests`] and the kernel say; [`way`] says what lies between an interface and an
 //! uplink. Both are pure.
@@ -23,22 +23,21 @@ pub mod guests;
 pub mod interfaces;
 pub mod way;
 
-pub use crate::found::Found;
-pub use guests::{Behind, Guests};
+pub use crate::interface::DiscoveredInterface;
+pub use guests::{GuestNetwork, Guests};
 
-/// How long what is there is taken for known while things change: a guest's process and its manager's words come behind its
-/// tap.
+/// Time between two looks while things change: a guest's process and its manager's answer come after its tap.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks without a difference after which it is looked at less and less often,
+/// Looks without a difference after which the time between looks grows,
 const SETTLED: u32 = 10;
-/// at last so seldom: addresses in containers and rules of a firewall are told by nobody.
+/// up to this: of addresses in containers and rules of a firewall there is no event.
 const SELDOM: Duration = Duration::from_secs(10);
-/// And no more often than costs a part of a processor's time: so many times what a look took, fewer while things change, up to
+/// Least time between two looks, as a multiple of what a look took; less while things change; at most [`LONGEST`].
 const PART: u32 = 500;
 const CHANGING_PART: u32 = 20;
-/// this.
+/// See [`PART`].
 const LONGEST: Duration = Duration::from_secs(180);
-/// Events come in rows: an interface is made, renamed, made a port, brought up.
+/// Wait after an event for those that follow it: an interface is made, renamed, made a port, brought up.
 const REST: Duration = Duration::from_millis(2);
 /// How long the thread rests after the kernel refused to tell.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -47,9 +46,9 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct Source {
     netlink: Netlink,
     guests: Box<dyn Guests>,
-    /// Those of the last look.
-    known: Vec<Behind>,
-    /// Other ends' addresses, by the index of this end, with what this end was when they were asked.
+    /// Guests of the last look.
+    known: Vec<GuestNetwork>,
+    /// Addresses of the other ends of veth pairs by the index of this end, with this end's link as it was when asked.
     asked: BTreeMap<u32, (Link, Option<[u8; 6]>)>,
 }
 
@@ -71,7 +70,7 @@ impl Source {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
+    pub fn look(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, Error> {
         self.known = self.guests.look();
         self.asked.clear();
         self.glance(uplinks)
@@ -82,7 +81,7 @@ impl Source {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn glance(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<Found>, Error> {
+    pub fn glance(&mut self, uplinks: &BTreeSet<String>) -> Result<Vec<DiscoveredInterface>, Error> {
         let links = links::all(&mut self.netlink)?;
         let guests = std::mem::take(&mut self.known);
         let namespaces = self.namespaces(&links, &guests);
@@ -90,12 +89,12 @@ impl Source {
         let (namespaces, addresses) = (namespaces?, self.addresses(&links)?);
         let functions = self.functions(&links)?;
         let mut all = interfaces::found(&links, &self.known, &namespaces, &addresses, &way::Host::here(), uplinks);
-        all.extend(interfaces::driven(&self.known, &functions));
+        all.extend(interfaces::assigned_vfs(&self.known, &functions));
         Ok(all)
     }
 
     /// Names of the namespaces that interfaces lead to, by the numbers that the kernel has for them here.
-    fn namespaces(&mut self, links: &[Link], guests: &[Behind]) -> Result<BTreeMap<i32, String>, Error> {
+    fn namespaces(&mut self, links: &[Link], guests: &[GuestNetwork]) -> Result<BTreeMap<i32, String>, Error> {
         let mut names = BTreeMap::new();
         if links.iter().all(|link| link.tied_in.is_none()) {
             return Ok(names);
@@ -118,10 +117,10 @@ impl Source {
 
     /// Functions of cards that a guest drives, by the card's name.
     fn functions(&mut self, links: &[Link]) -> Result<BTreeMap<String, BTreeMap<u32, Function>>, Error> {
-        let driven: BTreeSet<&str> =
-            self.known.iter().flat_map(|guest| &guest.driven).map(|driven| driven.card.as_str()).collect();
+        let cards: BTreeSet<&str> =
+            self.known.iter().flat_map(|guest| &guest.assigned_vfs).map(|vf| vf.card.as_str()).collect();
         let mut all = BTreeMap::new();
-        for card in links.iter().map(|link| &link.device).filter(|card| driven.contains(card.name.as_str())) {
+        for card in links.iter().map(|link| &link.device).filter(|card| cards.contains(card.name.as_str())) {
             all.insert(card.name.clone(), functions::of(&mut self.netlink, card)?);
         }
         Ok(all)
@@ -151,11 +150,11 @@ impl Source {
     }
 }
 
-/// What was seen, and when the change that led to it was told; `None` where it was looked at without one.
+/// The interfaces that were discovered, and when the kernel reported the change before; `None` without one.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct Discovery {
     /// What is there.
-    pub found: Vec<Found>,
+    pub found: Vec<DiscoveredInterface>,
     /// When the kernel told.
     pub told: Option<Instant>,
 }
@@ -176,7 +175,7 @@ impl Watch {
     /// When the system gives no thread, or the kernel no socket.
     pub fn start(
         open: impl FnOnce() -> Result<Source, Error> + Send + 'static,
-        mut tell: impl FnMut(Result<Seen, Error>) -> BTreeSet<String> + Send + 'static,
+        mut tell: impl FnMut(Result<Discovery, Error>) -> BTreeSet<String> + Send + 'static,
         mut uplinks: BTreeSet<String>,
     ) -> std::io::Result<Watch> {
         let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -196,13 +195,13 @@ impl Watch {
                 if told.is_some() {
                     // What is known by its name, or leads somewhere, need not wait for guests to be looked at.
                     let found = source.glance(&uplinks);
-                    uplinks = tell(found.map(|found| Seen { found, told }));
+                    uplinks = tell(found.map(|found| Discovery { found, told }));
                 }
                 if told.is_some() || pace.is_due() {
                     let began = Instant::now();
                     let found = source.look(&uplinks);
                     pace.looked(began.elapsed(), found.as_ref().ok(), told.is_some() || source.awaits());
-                    uplinks = tell(found.map(|found| Seen { found, told }));
+                    uplinks = tell(found.map(|found| Discovery { found, told }));
                 }
                 told = match events.wait(pace.rests(), ended.as_fd()) {
                     Ok(None) => None,
@@ -225,14 +224,14 @@ impl Watch {
     }
 }
 
-/// How often it is looked without an event.
+/// Paces the looks that are made without an event.
 #[derive(Debug, Default)]
 struct Pace {
     at: Option<Instant>,
     rest: Duration,
     /// Looks in a row without a difference.
     same: u32,
-    last: Vec<Found>,
+    last: Vec<DiscoveredInterface>,
 }
 
 impl Pace {
@@ -246,7 +245,7 @@ impl Pace {
     }
 
     /// What a look took and saw; `stirs` where something is told or awaited.
-    fn looked(&mut self, took: Duration, found: Option<&Vec<Found>>, stirs: bool) {
+    fn looked(&mut self, took: Duration, found: Option<&Vec<DiscoveredInterface>>, stirs: bool) {
         let same = !stirs && found.is_some_and(|found| *found == self.last);
         self.same = if same { self.same.saturating_add(1) } else { 0 };
         if let Some(found) = found {
@@ -279,7 +278,7 @@ mod tests {
 
     #[test]
     fn it_looks_often_while_things_change_and_seldom_when_they_do_not() {
-        let found = |index| vec![Found::from(Interface { index, ..Interface::default() })];
+        let found = |index| vec![DiscoveredInterface::from(Interface { index, ..Interface::default() })];
         let (mut pace, took) = (Pace::default(), Duration::from_micros(300));
         assert!(pace.is_due());
         let rests = |pace: &mut Pace, looks: u32, index| -> Vec<u64> {

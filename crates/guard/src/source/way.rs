@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use vmio_model::holding::Way;
+use vmio_model::holding::PacketPath;
 
 use crate::planes::linux::links::Link;
 
@@ -47,7 +47,7 @@ pub struct Map<'a> {
     ports: BTreeMap<u32, Vec<&'a Link>>,
     host: &'a Host,
     /// What was found of all that is a port of the same, for an uplink.
-    known: BTreeMap<(u32, u32), Way>,
+    known: BTreeMap<(u32, u32), PacketPath>,
 }
 
 impl<'a> Map<'a> {
@@ -64,7 +64,7 @@ impl<'a> Map<'a> {
     }
 
     /// The way from an interface to an uplink, by indices.
-    pub fn way(&mut self, interface: u32, uplink: u32) -> Way {
+    pub fn way(&mut self, interface: u32, uplink: u32) -> PacketPath {
         let Some(link) = self.by_index.get(&interface).copied() else { return NO_WAY };
         let Some(master) = link.master.filter(|master| self.by_index.contains_key(master)) else {
             // What is a port of nothing is routed, or not at all on the way to that uplink.
@@ -94,7 +94,7 @@ impl<'a> Map<'a> {
     }
 
     /// From bridge to bridge, over veth pairs of this namespace and VLANs, as far as the uplink's.
-    fn from(&self, master: u32, interface: u32, uplink: u32) -> Way {
+    fn from(&self, master: u32, interface: u32, uplink: u32) -> PacketPath {
         let (mut passed, mut next) = (BTreeSet::new(), vec![master]);
         let mut bridge_netfilter = Some(false);
         for _ in 0..STEPS {
@@ -109,18 +109,18 @@ impl<'a> Map<'a> {
                 let leaves = self.ports.get(&index).into_iter().flatten().chain([bridge]);
                 for port in leaves.filter(|link| link.device.index != interface) {
                     if is_over(&self.by_index, port, uplink) {
-                        return Way { bridge_netfilter, routed: Some(false), card: None };
+                        return PacketPath { bridge_netfilter, routed: Some(false), card: None };
                     }
                     behind.extend(self.beyond(port));
                 }
             }
             next = behind;
         }
-        Way { bridge_netfilter, routed: Some(true), card: None }
+        PacketPath { bridge_netfilter, routed: Some(true), card: None }
     }
 }
 
-const NO_WAY: Way = Way { bridge_netfilter: Some(false), routed: Some(true), card: None };
+const NO_WAY: PacketPath = PacketPath { bridge_netfilter: Some(false), routed: Some(true), card: None };
 
 /// Whether what leaves by a port leaves by the uplink: it is the uplink, a VLAN over it, or the bond that it is in.
 fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
@@ -143,7 +143,7 @@ fn is_over(by_index: &BTreeMap<u32, &Link>, port: &Link, uplink: u32) -> bool {
 mod tests {
     use super::*;
 
-    fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> Way {
+    fn way(links: &[Link], host: &Host, interface: u32, uplink: u32) -> PacketPath {
         Map::of(links, host).way(interface, uplink)
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let links = |bridge| [port(link(2, "eth0", ""), 3), bridge, port(link(4, "tap0", "tun"), 3)];
         let bridge = || link(3, "br0", "bridge");
         let to = |bridge, host| way(&links(bridge), &host, 4, 2);
-        assert_eq!(to(bridge(), NONE), Way { bridge_netfilter: Some(false), routed: Some(false), card: None });
+        assert_eq!(to(bridge(), NONE), PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None });
         assert_eq!(to(asks(bridge()), NONE).bridge_netfilter, Some(true));
         assert_eq!(to(bridge(), Host { every_bridge: Some(true) }).bridge_netfilter, Some(true));
         // What could not be read is not known.
@@ -196,7 +196,7 @@ mod tests {
             link(6, "fwbr100i0", "bridge"),
             port(link(7, "tap100i0", "tun"), 6),
         ];
-        let bridged = Way { bridge_netfilter: Some(false), routed: Some(false), card: None };
+        let bridged = PacketPath { bridge_netfilter: Some(false), routed: Some(false), card: None };
         for uplink in [2, 9, 10] {
             assert_eq!(way(&links, &NONE, 7, uplink), bridged, "{uplink}");
         }

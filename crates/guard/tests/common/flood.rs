@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use vmio_testbed::poll_for;
 
-use super::bed::{Bed, SINK};
+use super::test_host::{SINK, TestHost};
 
 /// Goes on until it is told to end.
 pub type Load<'a> = Box<dyn FnOnce(&AtomicBool) + Send + 'a>;
@@ -32,10 +32,10 @@ pub fn under<'a, T>(loads: impl IntoIterator<Item = Load<'a>>, work: impl FnOnce
 }
 
 /// These send to the sink what they can: 0 is the host, then the tenants.
-pub fn floods<'a>(bed: &'a Bed, who: &[usize]) -> Vec<Load<'a>> {
+pub fn floods<'a>(host: &'a TestHost, who: &[usize]) -> Vec<Load<'a>> {
     let one = |member: &usize| -> Load<'a> {
         match member.checked_sub(1) {
-            Some(tenant) => of_size(bed, tenant, 1400),
+            Some(tenant) => of_size(host, tenant, 1400),
             None => Box::new(|done| flood(SINK, 1400, 1 << 20, done)),
         }
     };
@@ -43,8 +43,8 @@ pub fn floods<'a>(bed: &'a Bed, who: &[usize]) -> Vec<Load<'a>> {
 }
 
 /// A tenant sends the sink what it can, in datagrams of so many bytes.
-pub fn of_size(bed: &Bed, tenant: usize, bytes: usize) -> Load<'_> {
-    Box::new(move |done| bed.tenants[tenant].namespace.inside(|| flood(SINK, bytes, 1 << 20, done)))
+pub fn of_size(host: &TestHost, tenant: usize, bytes: usize) -> Load<'_> {
+    Box::new(move |done| host.tenants[tenant].namespace.inside(|| flood(SINK, bytes, 1 << 20, done)))
 }
 
 /// Sends what it can to port 9 there, in the thread's namespace, in datagrams of so many bytes from a socket whose buffer has
@@ -60,15 +60,15 @@ pub fn flood(to: &str, bytes: usize, buffer_bytes: usize, done: &AtomicBool) {
 }
 
 /// A TCP connection on which the first tenant sends the sink what it can, and the sink reads it.
-pub fn stream(bed: &Bed) -> [Load<'_>; 2] {
-    let listener = bed.sink.inside(|| TcpListener::bind((SINK, 9)).unwrap());
+pub fn stream(host: &TestHost) -> [Load<'_>; 2] {
+    let listener = host.sink.inside(|| TcpListener::bind((SINK, 9)).unwrap());
     let receive = move |_: &AtomicBool| {
         let (mut stream, _) = listener.accept().unwrap();
         let mut buffer = vec![0; 1 << 20];
         while stream.read(&mut buffer).unwrap() > 0 {}
     };
     let send = |done: &AtomicBool| {
-        bed.tenants[0].namespace.inside(|| {
+        host.tenants[0].namespace.inside(|| {
             let mut stream = TcpStream::connect((SINK, 9)).unwrap();
             while !done.load(Ordering::Relaxed) {
                 stream.write_all(&[7; 1 << 17]).unwrap();

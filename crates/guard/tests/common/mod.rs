@@ -6,16 +6,13 @@ use vmio_guard::planes::linux::htb::{Numbers, Tree};
 use vmio_guard::planes::linux::{Device, Netlink, links};
 use vmio_model::facts::{Nic, Provenance, Subject};
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
-use vmio_model::rate::BitRate;
+pub use vmio_model::rate::MBIT as M;
 use vmio_testbed::net::run;
 
-pub mod bed;
 pub mod flood;
 pub mod holder;
 pub mod state;
-
-/// 1 Mbit/s.
-pub const M: BitRate = BitRate::new(1_000_000);
+pub mod test_host;
 
 /// An interface that is up, with a peer: `u0` of a veth pair, in the thread's namespace.
 pub fn uplink() -> (Netlink, Device) {

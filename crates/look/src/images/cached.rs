@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vmio_model::facts::Unread;
-use vmio_node::{At, Glance, Reader};
+use vmio_node::{At, Peek, Reader};
 
-use crate::look::{Look, Question};
+use crate::host_view::{HostView, Question};
 use crate::parallel;
 use crate::require::{self, Fix};
 
@@ -36,13 +36,13 @@ pub struct Span {
 }
 
 /// What a look at a file says of it, and why not.
-pub fn cached_of(reader: &dyn Reader, file: &Path, seen: vmio_node::Result<Glance>) -> Result<Option<u64>, Unread> {
-    let cached = seen.and_then(|glance| glance.cached_bytes);
-    cached.map_err(|e| unread(file, e.to_string(), fix(&e).words(reader)))
+pub fn cached_of(reader: &dyn Reader, file: &Path, seen: vmio_node::Result<Peek>) -> Result<Option<u64>, Unread> {
+    let cached = seen.and_then(|peek| peek.cached_bytes);
+    cached.map_err(|e| uncounted(reader, file, &e))
 }
 
 /// Bytes that the page cache holds of each file. What cannot be counted on this kernel is not listed.
-pub fn held(look: &Look<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
+pub fn held(look: &HostView<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf, Held> {
     let mut held = BTreeMap::new();
     let mut slow = Vec::new();
     for (file, span) in files {
@@ -72,19 +72,17 @@ pub fn held(look: &Look<'_>, files: BTreeMap<PathBuf, Span>) -> BTreeMap<PathBuf
     held
 }
 
-fn fix(error: &vmio_node::Error) -> Fix {
-    match error {
-        vmio_node::Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => Fix::Root,
-        _ => Fix::Do("look again"),
-    }
+fn uncounted(reader: &dyn Reader, file: &Path, error: &vmio_node::Error) -> Unread {
+    unread(file, error.to_string(), Fix::of(error, "look again").words(reader))
 }
 
 fn unread(file: &Path, why: String, mend: String) -> Unread {
     Unread { what: format!("page cache of {}", file.display()), why, mend }
 }
 
+/// The output of `fincore --json`.
 #[derive(Deserialize)]
-struct Told {
+struct FincoreOutput {
     fincore: Vec<Line>,
 }
 
@@ -96,33 +94,33 @@ struct Line {
 }
 
 /// By `fincore`, which is given files that are held here: their names may be others' by now.
-fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(PathBuf, Held)> {
+fn fincore(look: &HostView<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(PathBuf, Held)> {
     let mut answers = Vec::new();
-    let mut glances = Vec::new();
+    let mut peeks = Vec::new();
     for (_, file, at) in files {
-        match look.reader().glance(at, 0) {
-            Ok(glance) => glances.push((file, glance)),
-            Err(e) => answers.push((file.clone(), Err(unread(file, e.to_string(), fix(&e).words(look.reader()))))),
+        match look.reader().peek(at, 0) {
+            Ok(peek) => peeks.push((file, peek)),
+            Err(e) => answers.push((file.clone(), Err(uncounted(look.reader(), file, &e)))),
         }
     }
-    let paths: Vec<PathBuf> = glances.iter().map(|(_, glance)| glance.path.clone()).collect();
+    let paths: Vec<PathBuf> = peeks.iter().map(|(_, peek)| peek.path.clone()).collect();
     if paths.is_empty() {
         return answers;
     }
     let lines = match look.ask(&Question::PageCache { paths }) {
-        Ok(json) => serde_json::from_str::<Told>(&json).map(|told| told.fincore).unwrap_or_default(),
+        Ok(json) => serde_json::from_str::<FincoreOutput>(&json).map(|told| told.fincore).unwrap_or_default(),
         // One file that cannot be opened spoils the answer for all.
         Err(_) if files.len() > 1 => {
             return files.iter().flat_map(|file| fincore(look, std::slice::from_ref(file), root)).collect();
         }
         Err(e) => {
             let refused = |file: &Path| Err(unread(file, e.why.clone(), e.mend.clone()));
-            answers.extend(glances.iter().map(|(file, _)| ((*file).clone(), refused(file))));
+            answers.extend(peeks.iter().map(|(file, _)| ((*file).clone(), refused(file))));
             return answers;
         }
     };
-    let of = |(file, glance): &(&PathBuf, Glance)| {
-        let line = lines.iter().find(|l| l.file == glance.path)?;
+    let of = |(file, peek): &(&PathBuf, Peek)| {
+        let line = lines.iter().find(|l| l.file == peek.path)?;
         if line.size == 0 {
             return None; // a block device, which fincore does not look through
         }
@@ -132,6 +130,6 @@ fn fincore(look: &Look<'_>, files: &[(u64, PathBuf, At)], root: bool) -> Vec<(Pa
         }
         Some(((*file).clone(), Ok((line.res, "fincore"))))
     };
-    answers.extend(glances.iter().filter_map(of));
+    answers.extend(peeks.iter().filter_map(of));
     answers
 }

@@ -178,7 +178,7 @@ impl Error {
 /// The members of `qemu-img info --output=json` that matter here (QAPI `ImageInfo`).
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Told {
+struct QemuImgInfo {
     format: String,
     virtual_size: u64,
     #[serde(default)]
@@ -211,7 +211,7 @@ struct SpecificData {
 /// # Errors
 /// When that is not its form.
 pub fn parse(path: &Path, json: &str) -> Result<Image, Error> {
-    let told: Told = serde_json::from_str(json).map_err(|e| Error::NotReadable {
+    let told: QemuImgInfo = serde_json::from_str(json).map_err(|e| Error::NotReadable {
         path: path.into(),
         why: format!("qemu-img's output cannot be parsed ({e})"),
         mend: None,

@@ -5,14 +5,14 @@
 //! is looked up through `/proc/PID/root`. Nothing is opened that the process does not have open for
 //! reading ([`open`]), and no program is asked to open an image: its header is read here ([`header`]). An
 //! image whose format is not stated is not looked into. One that several guests share is read once. Storage
-//! that gives no answer is given up, and so is a guest that takes too long ([`Look::charged`]).
+//! that gives no answer is given up, and so is a guest that takes too long ([`HostView::charged`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vmio_model::facts::{DeletedFile, Disk, Fact, Guest, Unread};
 
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::parallel;
 use crate::require::Fix;
 use crate::storage::Storage;
@@ -31,7 +31,7 @@ pub use view::is_same_here;
 use view::{Located, View};
 
 /// Fills in what can be read of the guests' disks from the host.
-pub fn fill(look: &Look<'_>, guests: &mut [Guest]) {
+pub fn fill(look: &HostView<'_>, guests: &mut [Guest]) {
     let views = view::of(look, guests);
     let images = Images::new(look);
     // A container's root is a directory or a mounted device, no image.
@@ -68,7 +68,7 @@ struct Wanted {
 
 impl Wanted {
     /// `None` for what is no path: a server, a pool, nothing in the drive.
-    fn of(look: &Look<'_>, view: &View, disk: &Disk) -> Option<Result<Self, Unread>> {
+    fn of(look: &HostView<'_>, view: &View, disk: &Disk) -> Option<Result<Self, Unread>> {
         let source = disk.place.source.as_deref()?;
         let plain = ["file:", "host_device:"].iter().find_map(|p| source.strip_prefix(p)).unwrap_or(source);
         if plain.is_empty() || (!plain.starts_with('/') && plain.split('/').next()?.contains(':')) {
@@ -85,9 +85,9 @@ impl Wanted {
     }
 }
 
-/// What was found of a disk's storage.
+/// Storage of a disk, as it was read.
 #[derive(Debug, Default)]
-struct Found {
+struct DiskStorage {
     storage: Option<Storage>,
     format: Option<(String, String)>,
     virtual_bytes: Option<u64>,
@@ -117,7 +117,7 @@ macro_rules! put {
     };
 }
 
-impl Found {
+impl DiskStorage {
     fn put(&self, disk: &mut Disk, held: &BTreeMap<PathBuf, cached::Held>) {
         let from = &self.read_from;
         if let Some(storage) = &self.storage {

@@ -15,8 +15,8 @@ use vmio_node::linux::process;
 use vmio_node::{At, FileIdentity, Opened};
 
 use super::view::{Located, View};
+use crate::host_view::HostView;
 use crate::images::info::Error;
-use crate::look::Look;
 use crate::require::{self, Fix};
 use crate::storage;
 
@@ -51,9 +51,9 @@ pub struct OpenFiles {
     all: OnceLock<Vec<Opened>>,
 }
 
-/// A file that was found.
+/// A file of a guest's disk.
 #[derive(Debug)]
-pub struct Found {
+pub struct ImageFile {
     /// Where it may be looked at.
     pub at: At,
     /// What it is.
@@ -79,7 +79,7 @@ impl From<Error> for Refused {
 
 impl Files {
     /// Those of a guest.
-    pub fn of(look: &Look<'_>, guest: &Guest) -> Self {
+    pub fn of(look: &HostView<'_>, guest: &Guest) -> Self {
         // They are opened as the administrator's own files say.
         if guest.has_back_ends() {
             return Files::Own;
@@ -111,7 +111,7 @@ impl Files {
     ///
     /// # Errors
     /// When it is not there, is nothing that holds data, or the guest's process does not have it open.
-    pub fn find(&self, look: &Look<'_>, named: &Path, at: &Located, view: &View) -> Result<Found, Refused> {
+    pub fn find(&self, look: &HostView<'_>, named: &Path, at: &Located, view: &View) -> Result<ImageFile, Refused> {
         let is = look.reader().identity(&at.here).map_err(|e| unreadable(look, named, &e))?;
         if let Files::Open(open) = self {
             return open.find(look, named, at, is, view);
@@ -121,7 +121,7 @@ impl Files {
             Files::Unknown { why, mend } => {
                 Err(Error::NotReadable { path: named.into(), why: why.clone(), mend: Some(mend.clone()) }.into())
             }
-            _ => Ok(Found { at: At::Path(at.here.clone()), is, deleted: None }),
+            _ => Ok(ImageFile { at: At::Path(at.here.clone()), is, deleted: None }),
         }
     }
 }
@@ -129,17 +129,17 @@ impl Files {
 impl OpenFiles {
     fn find(
         &self,
-        look: &Look<'_>,
+        look: &HostView<'_>,
         named: &Path,
         at: &Located,
         is: Option<FileIdentity>,
         view: &View,
-    ) -> Result<Found, Refused> {
+    ) -> Result<ImageFile, Refused> {
         let by_link = |link: &Path| {
             let fds = self.links.iter().filter(move |(_, to)| to == link).map(|(fd, _)| *fd);
             fds.filter_map(|fd| look.reader().opened(self.pid, fd).ok()?).collect::<Vec<Opened>>()
         };
-        let found = |opened: &Opened, deleted| Found { at: At::Open(*opened), is: opened.is, deleted };
+        let found = |opened: &Opened, deleted| ImageFile { at: At::Open(*opened), is: opened.is, deleted };
         let is = is.map(|is| holds_data(named, is)).transpose()?;
         if let Some(is) = is {
             let fits = |opened: &&Opened| opened.readable && opened.is.is(&is);
@@ -173,7 +173,7 @@ impl OpenFiles {
     }
 
     /// All of them that are on file systems of this machine.
-    fn all(&self, look: &Look<'_>, view: &View) -> &[Opened] {
+    fn all(&self, look: &HostView<'_>, view: &View) -> &[Opened] {
         self.all.get_or_init(|| {
             let local = |(_, link): &&(u32, PathBuf)| !view.serves(link);
             let opened = |(fd, _): &(u32, PathBuf)| look.reader().opened(self.pid, *fd).ok()?;
@@ -201,16 +201,14 @@ fn holds_data(named: &Path, is: FileIdentity) -> Result<FileIdentity, Refused> {
 const NEEDED: &str = "see whether the guest still needs it";
 
 /// Why a file could not be looked at.
-pub fn unreadable(look: &Look<'_>, named: &Path, error: &vmio_node::Error) -> Error {
+pub fn unreadable(look: &HostView<'_>, named: &Path, error: &vmio_node::Error) -> Error {
     let path = named.to_owned();
-    let (kind, why) = match error {
-        vmio_node::Error::File { source, .. } => (source.kind(), source.to_string()),
-        other => (ErrorKind::Other, other.to_string()),
+    let why = match error {
+        vmio_node::Error::File { source, .. } => source.to_string(),
+        other => other.to_string(),
     };
-    let fix = match kind {
-        ErrorKind::TimedOut => return Error::Hangs { path, why },
-        ErrorKind::PermissionDenied => Fix::Root,
-        _ => Fix::Do(NEEDED),
-    };
-    Error::NotReadable { path, why, mend: Some(fix.words(look.reader())) }
+    if error.kind() == Some(ErrorKind::TimedOut) {
+        return Error::Hangs { path, why };
+    }
+    Error::NotReadable { path, why, mend: Some(Fix::of(error, NEEDED).words(look.reader())) }
 }

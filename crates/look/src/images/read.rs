@@ -13,8 +13,8 @@ use super::header::{self, HEADER_BYTES};
 use super::info::{self, Error, Image};
 use super::open::{self, Files, Refused};
 use super::view::{Located, View};
-use super::{Found, Wanted};
-use crate::look::Look;
+use super::{DiskStorage, Wanted};
+use crate::host_view::HostView;
 use crate::storage;
 
 /// Images in the chains of one guest that are read.
@@ -38,13 +38,13 @@ struct Read {
 #[derive(Debug, Default)]
 pub struct OfGuest {
     /// By the disk's place in the guest.
-    pub disks: Vec<(usize, Found)>,
+    pub disks: Vec<(usize, DiskStorage)>,
     pub unread: Vec<Unread>,
 }
 
 /// Images that were read, so that one that many guests share is read once.
 pub struct Images<'a> {
-    look: &'a Look<'a>,
+    look: &'a HostView<'a>,
     seen: Mutex<BTreeMap<Key, Once>>,
     /// Mount points of servers that gave no answer; they are not asked again.
     dead: Mutex<BTreeSet<PathBuf>>,
@@ -52,7 +52,7 @@ pub struct Images<'a> {
 
 /// A guest whose images are read.
 struct Reading<'a> {
-    look: &'a Look<'a>,
+    look: &'a HostView<'a>,
     all: &'a Images<'a>,
     view: &'a View,
     pid: Option<u32>,
@@ -70,7 +70,7 @@ struct Member {
 
 impl<'a> Images<'a> {
     /// None yet.
-    pub fn new(look: &'a Look<'a>) -> Self {
+    pub fn new(look: &'a HostView<'a>) -> Self {
         Self { look, seen: Mutex::default(), dead: Mutex::default() }
     }
 
@@ -108,8 +108,8 @@ fn too_long(left: usize) -> Unread {
 }
 
 impl Reading<'_> {
-    fn disk(&self, want: &Wanted) -> Found {
-        let mut found = Found::default();
+    fn disk(&self, want: &Wanted) -> DiskStorage {
+        let mut found = DiskStorage::default();
         let mount = self.view.server(&want.at);
         if let Some(mount) = mount.as_ref().filter(|m| self.all.is_dead(&m.point)) {
             let what = format!("disk image {}", want.named.display());
@@ -158,13 +158,13 @@ impl Reading<'_> {
         found
     }
 
-    fn cached(&self, found: &mut Found, here: &Path, member: &Member, bytes: u64) {
+    fn cached(&self, found: &mut DiskStorage, here: &Path, member: &Member, bytes: u64) {
         let span = Span { bytes, at: member.at.clone(), counted: member.read.cached.clone() };
         found.files.push((here.to_owned(), span));
     }
 
     /// An image that is no raw one, and all below it.
-    fn chain(&self, want: &Wanted, format: &str, found: &mut Found, top: Member) {
+    fn chain(&self, want: &Wanted, format: &str, found: &mut DiskStorage, top: Member) {
         found.read_from = format!("header of {}", want.at.here.display());
         found.format = Some((top.read.image.format.clone(), found.read_from.clone()));
         found.virtual_bytes = Some(top.read.image.virtual_bytes);
@@ -275,9 +275,9 @@ impl Reading<'_> {
         Ok(Member { read, stat: is.stat, at: found.at, deleted: found.deleted })
     }
 
-    fn read(&self, found: &open::Found, here: &Path, named: &Path, format: &str) -> Result<Read, Error> {
+    fn read(&self, found: &open::ImageFile, here: &Path, named: &Path, format: &str) -> Result<Read, Error> {
         let reader = self.look.reader();
-        let glance = |most: usize| reader.glance(&found.at, most);
+        let peek = |most: usize| reader.peek(&found.at, most);
         match format {
             "raw" => {
                 let storage = storage::of(reader, &found.is.stat);
@@ -293,13 +293,13 @@ impl Reading<'_> {
                     backing: None,
                     backing_format: None,
                 };
-                Ok(Read { image, data_file: None, cached: cached_of(reader, here, glance(0)) })
+                Ok(Read { image, data_file: None, cached: cached_of(reader, here, peek(0)) })
             }
             "qcow2" => {
-                let glance = glance(HEADER_BYTES).map_err(|e| open::unreadable(self.look, named, &e))?;
-                let header = header::qcow2(named, &glance.start)?;
+                let peek = peek(HEADER_BYTES).map_err(|e| open::unreadable(self.look, named, &e))?;
+                let header = header::qcow2(named, &peek.start)?;
                 let image = Image { allocated_bytes: found.is.stat.allocated, ..header.image };
-                let cached = cached_of(reader, here, Ok(glance));
+                let cached = cached_of(reader, here, Ok(peek));
                 Ok(Read { image, data_file: header.data_file, cached })
             }
             "luks" => Err(Error::Encrypted { path: named.into() }),
@@ -324,7 +324,7 @@ fn probed(named: &Path) -> Unread {
     }
 }
 
-impl Found {
+impl DiskStorage {
     /// Sizes of a raw disk; `allocated` where it lies in a file.
     fn raw(&mut self, bytes: u64, allocated: Option<u64>) {
         self.virtual_bytes = Some(bytes).filter(|b| *b > 0);

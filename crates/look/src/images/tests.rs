@@ -12,7 +12,7 @@ use super::*;
 const CHAIN: [(&str, Option<&str>); 3] =
     [("/i/top.qcow2", Some("/i/mid.qcow2")), ("/i/mid.qcow2", Some("/i/base.qcow2")), ("/i/base.qcow2", None)];
 
-fn guest(look: &Look<'_>, name: &str, pid: u32, disks: &[(&str, Option<&str>)]) -> Guest {
+fn guest(look: &HostView<'_>, name: &str, pid: u32, disks: &[(&str, Option<&str>)]) -> Guest {
     let disk = |(source, format): &(&str, Option<&str>)| {
         let mut disk = Disk::unknown(Subject::disk(name, ""), look.from(name, "a test"));
         disk.place = Place { source: Some((*source).into()).into(), ..Place::default() };
@@ -56,7 +56,7 @@ fn raw_files_need_no_tool_and_holes_show() {
         .node("/dev/vg/a", FileStat { mode: 0o060_660, rdev: (253, 3), ..stat(0, 0) })
         .file("/sys/dev/block/253:3/dm/uuid", "LVM-x\n")
         .file("/sys/dev/block/253:3/size", "8\n");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let raw = Some("raw");
     let mut guests =
         [guest(&look, "a", 8, &[("/i/sparse", raw), ("/i/full", raw), ("/dev/vg/a", raw), ("rbd:pool/x", raw)])];
@@ -78,7 +78,7 @@ fn a_chain_of_many_guests_is_read_for_each() {
     let fake = images(tools(Fake::new("fake")), "", &CHAIN);
     let open = ["/i/top.qcow2", "/i/mid.qcow2", "/i/base.qcow2"];
     let fake = (0..200).fold(fake, |fake, i| opens(fake, 1000 + i, &open));
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests: Vec<Guest> = (0..200)
         .map(|i| {
             guest(
@@ -106,7 +106,7 @@ fn a_broken_chain_leaves_what_the_top_says_and_names_the_mend() {
     locked[35] = 2;
     let fake = images(tools(Fake::new("fake")), "", &CHAIN[..2]).file("/i/locked.qcow2", locked);
     let fake = opens(fake, 8, &["/i/top.qcow2", "/i/mid.qcow2", "/i/locked.qcow2"]);
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let disks = [("/i/top.qcow2", Some("qcow2")), ("/i/gone.raw", Some("raw")), ("/i/locked.qcow2", Some("qcow2"))];
     let mut guests = [guest(&look, "a", 8, &disks)];
     fill(&look, &mut guests);
@@ -133,7 +133,7 @@ fn paths_are_those_of_the_guests_own_mount_namespace() {
         .node("/proc/8/root/i/r", stat(9, 9));
     let open = ["top.qcow2", "mid.qcow2", "base.qcow2", "r"].map(|name| format!("/proc/8/root/i/{name}"));
     let fake = opens(fake, 8, &open.each_ref().map(String::as_str));
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/var/disks/top.qcow2", Some("qcow2")), ("r", Some("raw"))])];
     fill(&look, &mut guests);
     assert_eq!(guests[0].unread, []);
@@ -148,7 +148,7 @@ fn what_the_guest_has_not_open_is_not_looked_at() {
     let chain = [("/i/top.qcow2", Some("/etc/shadow")), secret];
     let fake = images(tools(Fake::new("fake")), "", &chain).file("/i/other", "raw");
     let fake = opens(fake, 8, &["/i/top.qcow2"]).symlink("/proc/8/fd/3", "socket:[1]");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let disks = [("/etc/shadow", Some("qcow2")), ("/i/other", Some("raw")), ("/i/top.qcow2", Some("qcow2"))];
     let mut guests = [guest(&look, "a", 8, &disks)];
     fill(&look, &mut guests);
@@ -172,7 +172,7 @@ fn what_the_guest_has_not_open_is_not_looked_at() {
 #[test]
 fn other_users_than_root_look_with_their_own_rights() {
     let fake = images(Fake::new("fake").file("/proc/self/status", "Uid:\t7\t7\t7\t7\n"), "", &CHAIN);
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/i/top.qcow2", Some("qcow2"))])];
     fill(&look, &mut guests);
     assert_eq!(guests[0].disks[0].details.backing_files, Some(2), "{:?}", guests[0].unread);
@@ -182,7 +182,7 @@ fn other_users_than_root_look_with_their_own_rights() {
 fn a_file_that_was_deleted_is_told_and_looked_at_where_it_is_open() {
     let of = |fake: Fake| {
         let fake = opens(tools(fake), 8, &["/i/a (deleted)"]).node("/i/a (deleted)", stat(9 << 20, 1 << 20));
-        let look = Look::new(&fake);
+        let look = HostView::new(&fake);
         let mut guests = [guest(&look, "a", 8, &[("/i/a", Some("raw"))])];
         fill(&look, &mut guests);
         assert_eq!(guests[0].unread, []);
@@ -202,7 +202,7 @@ fn disks_in_memory_are_told() {
         .file("/proc/self/mountinfo", mounts)
         .file("/dev/shm/a", "1")
         .file("/i/a", "1");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/dev/shm/a", Some("raw")), ("/i/a", Some("raw"))])];
     fill(&look, &mut guests);
     let memory = |n: usize| guests[0].disks[n].details.in_memory.as_deref();
@@ -213,7 +213,7 @@ fn disks_in_memory_are_told() {
 fn formats_whose_files_name_others_are_not_read() {
     let fake = opens(tools(Fake::new("fake")), 8, &["/i/a.vmdk", "/i/a"]).file("/i/a.vmdk", "# Disk DescriptorFile");
     let fake = fake.file("/i/a", b"\x7fELF".to_vec());
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/i/a.vmdk", Some("vmdk")), ("/i/a", Some("qcow2"))])];
     fill(&look, &mut guests);
     let unread = &guests[0].unread;
@@ -231,7 +231,7 @@ fn a_path_is_the_same_here_only_on_the_same_mount() {
             .symlink("/proc/8/ns/mnt", namespace)
             .file("/proc/self/mountinfo", HOST)
             .file("/proc/8/mountinfo", mounts);
-        let look = Look::new(&fake);
+        let look = HostView::new(&fake);
         is_same_here(&look, &guest(&look, "a", 8, &[]), Path::new(path))
     };
     assert!(same("mnt:[1]", "", "/srv/a.raw"), "our own namespace");
@@ -243,7 +243,7 @@ fn a_path_is_the_same_here_only_on_the_same_mount() {
         assert!(!same("mnt:[2]", other, "/srv/a.raw"), "{other}");
     }
     let hidden = Fake::new("fake").file("/proc/self/mountinfo", HOST);
-    let look = Look::new(&hidden);
+    let look = HostView::new(&hidden);
     assert!(!is_same_here(&look, &guest(&look, "a", 8, &[]), Path::new("/srv/a.raw")), "not readable");
 }
 
@@ -253,7 +253,7 @@ fn what_fincore_says_is_believed_only_where_it_can_be_true() {
         says(format!("{{\"fincore\": [{{\"res\": {res}, \"pages\": 1, \"size\": {size}, \"file\": \"{file}\"}}]}}"))
     };
     let held = |fake: Fake, size: u64| {
-        let look = Look::new(&fake);
+        let look = HostView::new(&fake);
         let span = Span { bytes: size, at: At::Path("/i/a".into()), counted: Ok(None) };
         cached::held(&look, [(PathBuf::from("/i/a"), span)].into()).remove(Path::new("/i/a"))
     };
@@ -274,7 +274,7 @@ fn what_fincore_says_is_believed_only_where_it_can_be_true() {
 #[test]
 fn an_image_whose_format_nobody_states_is_not_looked_into() {
     let fake = opens(images(tools(Fake::new("fake")), "", &CHAIN), 8, &["/i/top.qcow2"]);
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/i/top.qcow2", None)])];
     fill(&look, &mut guests);
     assert_eq!((guests[0].disks[0].details.format.as_deref(), *guests[0].disks[0].details.backing_files), (None, None));
@@ -337,7 +337,7 @@ fn a_dead_file_server_is_asked_once() {
     // A link onto it is followed as far as that asks nobody.
     let fake = fake.symlink("/vm", "/srv/vm").file("/proc/self/mountinfo", mounts);
     let dead = Dead(fake, Default::default());
-    let look = Look::new(&dead);
+    let look = HostView::new(&dead);
     let sources: Vec<String> = (0..20).map(|i| format!("/vm/{i}.raw")).collect();
     let disks: Vec<(&str, Option<&str>)> = sources.iter().map(|s| (s.as_str(), Some("raw"))).collect();
     let mut guests = [guest(&look, "a", 8, &disks)];
@@ -352,7 +352,7 @@ fn a_dead_file_server_is_asked_once() {
 #[test]
 fn a_guest_that_takes_too_long_is_left() {
     let fake = tools(Fake::new("fake"));
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     assert_eq!(look.charged(Some(8), || std::thread::sleep(std::time::Duration::from_millis(1100))), Some(()));
     assert_eq!((look.charged(Some(8), || 1), look.charged(Some(9), || 1)), (None, Some(1)));
     let mut guests = [guest(&look, "a", 8, &[("/i/a", Some("raw")), ("/i/b", Some("raw"))])];
@@ -368,7 +368,7 @@ fn links_that_go_round_name_nothing() {
         .symlink("/proc/8/ns/mnt", "mnt:[2]")
         .symlink("/proc/8/root/a", "/b")
         .symlink("/proc/8/root/b", "/a");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/a", Some("qcow2"))])];
     fill(&look, &mut guests);
     assert!(guests[0].unread[0].why.contains("too many links"), "{:?}", guests[0].unread);
@@ -380,7 +380,7 @@ fn on_file_systems_that_compress_few_blocks_are_no_holes() {
     let fake = opens(tools(Fake::new("fake")), 8, &["/tank/a"])
         .node("/tank/a", stat(10 << 20, 1 << 20))
         .file("/proc/self/mountinfo", "23 22 0:21 / /tank rw - zfs tank rw\n");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let mut guests = [guest(&look, "a", 8, &[("/tank/a", Some("raw"))])];
     fill(&look, &mut guests);
     let disk = &guests[0].disks[0];

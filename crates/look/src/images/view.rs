@@ -8,7 +8,7 @@ use vmio_model::facts::Guest;
 use vmio_node::linux::mounts::{self, Mount, NetworkMount, parts};
 use vmio_node::linux::process;
 
-use crate::look::Look;
+use crate::host_view::HostView;
 
 /// Links that are followed in one path, as many as the kernel follows (path_resolution(7)).
 const MOST_LINKS: usize = 40;
@@ -25,7 +25,7 @@ pub struct View {
 }
 
 /// How each guest's process sees the files; a guest without one sees them as we do.
-pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
+pub fn of(look: &HostView<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
     let reader = look.reader();
     let namespace = |of: &dyn Display| process::namespace(reader, of, "mnt").ok().flatten();
     let link = |of: &dyn Display, name: &str| reader.link(&process::file(of, name)).ok().flatten();
@@ -42,9 +42,10 @@ pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
         Arc::new(View {
             root: foreign.then(|| process::file(pid, "root")),
             cwd: link(&pid, "cwd"),
-            mounts: match foreign {
-                true => mounts::of_process(reader, pid).unwrap_or_default().into(),
-                false => Arc::clone(&own_mounts),
+            mounts: if foreign {
+                mounts::of_process(reader, pid).unwrap_or_default().into()
+            } else {
+                Arc::clone(&own_mounts)
             },
         })
     };
@@ -54,7 +55,7 @@ pub fn of(look: &Look<'_>, guests: &[Guest]) -> Vec<Arc<View>> {
 /// Whether a path of a guest's process surely names the same file to us: links followed, it is the same
 /// path on the same mount. libvirt gives each QEMU a mount namespace of its own in which nearly all is
 /// as here; in a pod's or a container's the same path is another file.
-pub fn is_same_here(look: &Look<'_>, guest: &Guest, path: &Path) -> bool {
+pub fn is_same_here(look: &HostView<'_>, guest: &Guest, path: &Path) -> bool {
     let readable = |pid: u32| process::namespace(look.reader(), pid, "mnt").is_ok_and(|l| l.is_some());
     if !path.is_absolute() || !guest.pid.is_none_or(readable) {
         return false;
@@ -94,7 +95,7 @@ impl View {
     ///
     /// # Errors
     /// When a link on the way cannot be read, or they go round: what the path names is not known.
-    pub fn locate(&self, look: &Look<'_>, path: &Path) -> Result<Located, Lost> {
+    pub fn locate(&self, look: &HostView<'_>, path: &Path) -> Result<Located, Lost> {
         let path = match &self.cwd {
             _ if path.is_absolute() => path.to_owned(),
             Some(cwd) => cwd.join(path),
@@ -124,7 +125,7 @@ impl View {
     }
 
     /// Follows the links of a path below `root`, up to where a file server would be asked.
-    fn resolve(&self, look: &Look<'_>, root: &Path, path: &Path) -> Result<PathBuf, Lost> {
+    fn resolve(&self, look: &HostView<'_>, root: &Path, path: &Path) -> Result<PathBuf, Lost> {
         let mut links = 0;
         let mut left: Vec<PathBuf> = parts(path);
         let mut at = PathBuf::from("/");

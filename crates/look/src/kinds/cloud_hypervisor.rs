@@ -8,7 +8,7 @@ use vmio_model::result::Accel;
 use super::process::Process;
 use super::{GuestKind, host_cpus, seen};
 use crate::Managed;
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::neighbours::Kind;
 use crate::qemu::options::size;
 use crate::qemu::rings::Rings;
@@ -23,7 +23,7 @@ impl GuestKind for CloudHypervisor {
     fn about(&self) -> &'static str {
         "a running Cloud Hypervisor guest (read only)"
     }
-    fn running(&self, look: &Look<'_>) -> Managed {
+    fn running(&self, look: &HostView<'_>) -> Managed {
         seen::guests(look, Kind::CloudHypervisor, guest)
     }
 }
@@ -56,7 +56,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
+fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     if args.iter().any(|a| ["--version", "--help", "-V", "-h"].contains(&a.as_str())) {
         return None;
     }
@@ -164,7 +164,7 @@ mod tests {
             "--net",
             "tap=ch0,mac=AA:BB:CC:00:11:22,num_queues=4",
         ]);
-        let guests = CloudHypervisor.running(&Look::new(&fake)).guests;
+        let guests = CloudHypervisor.running(&HostView::new(&fake)).guests;
         let [guest] = &guests[..] else { panic!("one guest") };
         let [a, b] = &guest.disks[..] else { panic!("two disks") };
         assert_eq!(
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn a_guest_made_through_the_api_says_how_to_ask() {
         let fake = process(&["/usr/bin/cloud-hypervisor", "--api-socket", "path=/run/ch.sock"]);
-        let guests = CloudHypervisor.running(&Look::new(&fake)).guests;
+        let guests = CloudHypervisor.running(&HostView::new(&fake)).guests;
         assert!(guests[0].unread[0].mend.ends_with("--api-socket /run/ch.sock info"), "{:?}", guests[0].unread);
     }
 }

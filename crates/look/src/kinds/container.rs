@@ -9,13 +9,13 @@ use std::path::Path;
 
 use vmio_model::cell::Kind;
 use vmio_model::facts::{Disk, Fact, Guest, Unread};
-use vmio_model::shown::line;
+use vmio_model::sanitize::line;
 use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process;
 
 use super::process::Process;
 use super::{GuestKind, host_cpus, seen};
-use crate::look::{Look, Seen};
+use crate::host_view::{HostView, ProcessInfo};
 use crate::neighbours::{kind_of, owner};
 use crate::require::Fix;
 use crate::{Managed, storage};
@@ -35,7 +35,7 @@ impl GuestKind for Container {
     fn about(&self) -> &'static str {
         "a running container (read only)"
     }
-    fn running(&self, look: &Look<'_>) -> Managed {
+    fn running(&self, look: &HostView<'_>) -> Managed {
         let host = host_cpus(look.reader());
         let (groups, refused) = groups(look);
         let guests = groups.into_iter().filter_map(|(named, group)| {
@@ -67,7 +67,7 @@ impl GuestKind for Container {
 const NAMED: usize = 3;
 
 /// What those hide that do not show their namespaces.
-fn unread(look: &Look<'_>, refused: &[&Seen]) -> Option<Unread> {
+fn unread(look: &HostView<'_>, refused: &[&ProcessInfo]) -> Option<Unread> {
     let first = refused.first()?;
     let named: Vec<String> = refused.iter().take(NAMED).map(|p| format!("{} ({})", p.pid, line(&p.comm))).collect();
     let more = if refused.len() > NAMED { ", …" } else { "" };
@@ -87,12 +87,12 @@ fn unread(look: &Look<'_>, refused: &[&Seen]) -> Option<Unread> {
 
 /// Processes by the container that they are in, and those of which nobody can say whether they are in one: they do
 /// not show their namespaces, and their control group bears no name.
-fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, Vec<&'a Seen>) {
+fn groups<'a>(look: &'a HostView<'_>) -> (BTreeMap<Named, Vec<&'a ProcessInfo>>, Vec<&'a ProcessInfo>) {
     let reader = look.reader();
     let own = |kind: &str| process::namespace(reader, "self", kind).ok().flatten();
     let (own_pid, own_mnt) = (own("pid"), own("mnt"));
     let mut refused = Vec::new();
-    let mut groups: BTreeMap<Named, Vec<&Seen>> = BTreeMap::new();
+    let mut groups: BTreeMap<Named, Vec<&ProcessInfo>> = BTreeMap::new();
     // Kernel threads have no arguments.
     for seen in look.processes().iter().filter(|p| p.args.as_ref().is_none_or(|a| !a.is_empty())) {
         let mnt = process::namespace(reader, seen.pid, "mnt");
@@ -117,15 +117,16 @@ fn groups<'a>(look: &'a Look<'_>) -> (BTreeMap<Named, Vec<&'a Seen>>, Vec<&'a Se
             None => {}
         }
     }
-    let runs_guest = |p: &&Seen| p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm).is_some());
+    let runs_guest = |p: &&ProcessInfo| p.args.iter().flatten().next().is_some_and(|a| kind_of(a, &p.comm).is_some());
     groups.retain(|_, group| !group.iter().any(runs_guest) && !group.iter().all(|p| p.program() == "pause"));
     (groups, refused)
 }
 
 /// The process that the others come from: number 1 in its own process namespace, else the oldest.
-fn leader<'a>(look: &Look<'_>, group: &[&'a Seen]) -> Option<&'a Seen> {
-    let first =
-        |p: &&&Seen| process::Status::of(look.reader(), p.pid).is_ok_and(|status| status.inner_number() == Some(1));
+fn leader<'a>(look: &HostView<'_>, group: &[&'a ProcessInfo]) -> Option<&'a ProcessInfo> {
+    let first = |p: &&&ProcessInfo| {
+        process::Status::of(look.reader(), p.pid).is_ok_and(|status| status.inner_number() == Some(1))
+    };
     group.iter().find(first).or_else(|| group.iter().min_by_key(|p| p.pid)).copied()
 }
 

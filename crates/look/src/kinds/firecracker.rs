@@ -9,7 +9,7 @@ use vmio_model::result::Accel;
 use super::process::Process;
 use super::{GuestKind, host_cpus, seen};
 use crate::Managed;
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::neighbours::Kind;
 use crate::require::Fix;
 
@@ -23,7 +23,7 @@ impl GuestKind for Firecracker {
     fn about(&self) -> &'static str {
         "a running Firecracker guest (read only)"
     }
-    fn running(&self, look: &Look<'_>) -> Managed {
+    fn running(&self, look: &HostView<'_>) -> Managed {
         seen::guests(look, Kind::Firecracker, guest)
     }
 }
@@ -91,7 +91,7 @@ impl Limiter {
     }
 }
 
-fn guest(look: &Look<'_>, pid: u32, args: &[String]) -> Option<Guest> {
+fn guest(look: &HostView<'_>, pid: u32, args: &[String]) -> Option<Guest> {
     let one = |option: &str| seen::values(args, option).first().map(|v| (*v).to_owned());
     if ["version", "help", "snapshot-version"].iter().any(|o| args.iter().any(|a| a.strip_prefix("--") == Some(o))) {
         return None;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn guests(fake: &Fake) -> Vec<Guest> {
-        Firecracker.running(&Look::new(fake)).guests
+        Firecracker.running(&HostView::new(fake)).guests
     }
 
     #[test]

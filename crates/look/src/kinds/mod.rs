@@ -4,11 +4,11 @@
 //! Adding a kind: a file with a type that implements [`GuestKind`], and its line in [`ALL`].
 
 use vmio_model::facts::{Guest, HostCpu};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 use vmio_node::Reader;
 use vmio_node::linux::cpu;
 
-use crate::look::{Look, Managed};
+use crate::host_view::{HostView, Managed};
 
 mod cloud_hypervisor;
 mod container;
@@ -36,15 +36,15 @@ pub trait GuestKind: Sync {
     fn about(&self) -> &'static str;
     /// By what the settings of such a guest are changed, `managed` being its manager's way; `None` where no way that
     /// vmio knows is for it.
-    fn way(&self, _managed: Option<Way>) -> Option<Way> {
+    fn way(&self, _managed: Option<ConfigTool>) -> Option<ConfigTool> {
         None
     }
     /// The guests of this kind that run here, whoever started them, as far as /proc and /sys show
     /// them. Quick, and nothing is sent to anybody: `top` calls it again and again.
-    fn running(&self, look: &Look<'_>) -> Managed;
+    fn running(&self, look: &HostView<'_>) -> Managed;
     /// Asks a running guest's hypervisor for what cannot be seen from outside, where it can be
     /// asked without taking anything from others and without changing anything; fills the gaps.
-    fn ask(&self, _look: &Look<'_>, _guest: &mut Guest) {}
+    fn ask(&self, _look: &HostView<'_>, _guest: &mut Guest) {}
 }
 
 /// Processors of the host that are online, by number; empty where /sys does not say.
@@ -69,7 +69,7 @@ mod tests {
             assert!(!kind.about().is_empty(), "{name}");
             assert_eq!(find(name).map(GuestKind::name), Some(name));
             assert!(Kind::find(name).is_some(), "{name} is not in the model's cell/kind.rs");
-            let managed = kind.running(&Look::new(&empty));
+            let managed = kind.running(&HostView::new(&empty));
             assert!(managed.guests.is_empty() && managed.unread.is_empty(), "{name} finds guests on an empty machine");
         }
         assert!(find("bochs").is_none());
@@ -77,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_guest_is_changed_by_its_managers_way_where_that_is_for_it() {
-        let by = |kind: &str, managed: Option<Way>| find(kind).and_then(|kind| kind.way(managed));
-        for managed in [None, Some(Way::Libvirt), Some(Way::Proxmox)] {
-            assert_eq!(by("qemu", managed), managed.or(Some(Way::Qemu)));
+        let by = |kind: &str, managed: Option<ConfigTool>| find(kind).and_then(|kind| kind.way(managed));
+        for managed in [None, Some(ConfigTool::Libvirt), Some(ConfigTool::Proxmox)] {
+            assert_eq!(by("qemu", managed), managed.or(Some(ConfigTool::Qemu)));
             assert_eq!(by("xen", managed), managed);
             for kind in ["container", "firecracker", "cloud-hypervisor"] {
                 assert_eq!(by(kind, managed), None, "{kind}");

@@ -10,7 +10,7 @@ use vmio_node::linux::net::{self, Interfaces};
 use vmio_node::linux::process;
 use vmio_node::{Error, FileStat, Reader};
 
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::qemu::options::CommandLine;
 use crate::require::Fix;
 
@@ -20,7 +20,7 @@ pub const DEFAULT: Source = Source::QemuDefault;
 /// A process that runs a guest.
 pub struct Process<'a> {
     /// This machine.
-    pub look: &'a Look<'a>,
+    pub look: &'a HostView<'a>,
     /// Its number.
     pub pid: u32,
     /// Its command line.
@@ -36,7 +36,7 @@ pub struct Process<'a> {
 
 impl<'a> Process<'a> {
     /// A process with that command line.
-    pub fn new(look: &'a Look<'a>, pid: u32, args: &'a [String]) -> Self {
+    pub fn new(look: &'a HostView<'a>, pid: u32, args: &'a [String]) -> Self {
         let line = CommandLine::parse(args);
         let name = line.guest_name().map_or_else(|| format!("pid {pid}"), str::to_owned);
         Self { look, pid, line, args, name, fds: OnceCell::new(), interfaces: OnceCell::new(), mounts: OnceCell::new() }
@@ -191,18 +191,13 @@ impl<'a> Process<'a> {
 
 /// Something that could not be read, and what would help.
 pub fn unread(reader: &dyn Reader, what: impl Into<String>, error: &Error) -> Unread {
-    let kind = match error {
-        Error::File { source, .. } => source.kind(),
-        _ => ErrorKind::Other,
-    };
-    let why = match kind {
-        ErrorKind::NotFound => "it no longer exists, or this kernel does not provide it".to_owned(),
+    let why = match error.kind() {
+        Some(ErrorKind::NotFound) => "it no longer exists, or this kernel does not provide it".to_owned(),
         _ => error.to_string(),
     };
-    let fix = match kind {
-        ErrorKind::PermissionDenied => Fix::Root,
-        ErrorKind::TimedOut => Fix::Do("check that its storage responds"),
-        _ => Fix::Do("look again"),
+    let otherwise = match error.kind() {
+        Some(ErrorKind::TimedOut) => "check that its storage responds",
+        _ => "look again",
     };
-    Unread { what: what.into(), why, mend: fix.words(reader) }
+    Unread { what: what.into(), why, mend: Fix::of(error, otherwise).words(reader) }
 }

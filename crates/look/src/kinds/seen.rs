@@ -11,7 +11,7 @@ use super::process::Process;
 use super::qemu::nics::host_interface;
 use super::quota;
 use crate::Managed;
-use crate::look::{Look, Seen};
+use crate::host_view::{HostView, ProcessInfo};
 use crate::neighbours::{Kind, kind_of};
 
 /// A guest of a kind, of which its process alone is known.
@@ -20,8 +20,12 @@ pub fn guest(process: &Process<'_>, kind: &str) -> Guest {
 }
 
 /// The guests of a kind of hypervisor, each made of its process and command line.
-pub fn guests(look: &Look<'_>, kind: Kind, guest: impl Fn(&Look<'_>, u32, &[String]) -> Option<Guest>) -> Managed {
-    let of = |p: &Seen| {
+pub fn guests(
+    look: &HostView<'_>,
+    kind: Kind,
+    guest: impl Fn(&HostView<'_>, u32, &[String]) -> Option<Guest>,
+) -> Managed {
+    let of = |p: &ProcessInfo| {
         let args = p.args.as_deref()?;
         let ours = kind_of(args.first()?, &p.comm) == Some(kind);
         ours.then(|| guest(look, p.pid, args))?

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use vmio_model::cell::Kind;
 use vmio_model::facts::{Disk, Guest, Nic, PlacedThread, Processors, Subject, Unread};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 use vmio_node::linux::block::Device;
 use vmio_node::linux::bus::{XEN_BACK_ENDS, XenBackEnd, xen_back_ends};
 use vmio_node::linux::device;
@@ -15,7 +15,7 @@ use vmio_node::linux::net::Interfaces;
 use vmio_node::linux::process::Status;
 
 use super::GuestKind;
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::{Managed, storage};
 
 /// Entry `xen`.
@@ -25,13 +25,13 @@ impl GuestKind for Xen {
     fn name(&self) -> &'static str {
         Kind::XEN.name
     }
-    fn way(&self, managed: Option<Way>) -> Option<Way> {
+    fn way(&self, managed: Option<ConfigTool>) -> Option<ConfigTool> {
         managed
     }
     fn about(&self) -> &'static str {
         "a Xen domain whose devices are served by this host (read only)"
     }
-    fn running(&self, look: &Look<'_>) -> Managed {
+    fn running(&self, look: &HostView<'_>) -> Managed {
         let all = xen_back_ends(look.reader());
         let mut domains: BTreeMap<u32, Vec<&XenBackEnd>> = BTreeMap::new();
         for back_end in &all {
@@ -44,7 +44,7 @@ impl GuestKind for Xen {
     }
 }
 
-fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
+fn domain(look: &HostView<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     let name = format!("domain {id}");
     // The device model of a domain that has one.
     let model = look.processes().iter().find(|p| {
@@ -73,7 +73,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
         let of_domain = p.comm.starts_with(&disks) || p.comm.starts_with(&nets);
         of_domain && p.args.iter().all(Vec::is_empty)
     });
-    let thread = |p: &crate::look::Seen| {
+    let thread = |p: &crate::host_view::ProcessInfo| {
         let cpus = Status::of(look.reader(), p.pid).ok().and_then(|s| s.cpus()).unwrap_or_default();
         PlacedThread { role: "worker".into(), name: p.comm.clone(), tid: p.pid, cpus }
     };
@@ -83,7 +83,7 @@ fn domain(look: &Look<'_>, id: u32, devices: &[&XenBackEnd]) -> Guest {
     guest
 }
 
-fn disk(look: &Look<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
+fn disk(look: &HostView<'_>, guest: &str, device: &str, dir: &Path) -> Disk {
     let from = look.from(guest, dir.display().to_string());
     let number = device.rsplit('-').next().and_then(|n| n.parse().ok());
     let target = number.and_then(target).unwrap_or_else(|| device.to_owned());
@@ -120,7 +120,7 @@ fn target(number: u32) -> Option<String> {
     Some(if partition == 0 { format!("xvd{letter}") } else { format!("xvd{letter}{partition}") })
 }
 
-fn nic(look: &Look<'_>, guest: &str, dir: &Path) -> Nic {
+fn nic(look: &HostView<'_>, guest: &str, dir: &Path) -> Nic {
     let from = look.from(guest, dir.display().to_string());
     let interface = look.reader().list(&dir.join("net")).unwrap_or_default().into_iter().next();
     let name = interface.clone().unwrap_or_default();
@@ -155,7 +155,7 @@ mod tests {
             .file("/proc/70/status", "Cpus_allowed_list:\t0-1\n")
             .file("/proc/71/comm", "qemu-system-i38\n")
             .file("/proc/71/cmdline", "qemu-system-i386\0-xen-domid\x003\0");
-        let guests = Xen.running(&Look::new(&fake)).guests;
+        let guests = Xen.running(&HostView::new(&fake)).guests;
         let [guest] = &guests[..] else { panic!("{guests:?}") };
         assert_eq!((guest.name.as_str(), guest.pid, guest.ids["domid"].as_str()), ("domain 3", Some(71), "3"));
         let disk = &guest.disks[0];

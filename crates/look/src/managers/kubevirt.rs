@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Unread};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 
 use vmio_node::linux::cgroup;
 
 use super::libvirt::xml;
 use super::{Managed, Manager};
-use crate::look::{Look, Seen};
+use crate::host_view::{HostView, ProcessInfo};
 use crate::require::Fix;
 
 /// Where the pod's libvirt keeps its record of running domains: of a user's session, as KubeVirt
@@ -30,20 +30,20 @@ impl Manager for KubeVirt {
     fn about(&self) -> &'static str {
         "virtual machines of KubeVirt: pod, namespace, and the domain run by the pod's own libvirt"
     }
-    fn way(&self) -> Way {
-        Way::Libvirt
+    fn way(&self) -> ConfigTool {
+        ConfigTool::Libvirt
     }
     fn remark(&self) -> Option<&'static str> {
         Some("KubeVirt writes this XML itself: set it in the VirtualMachine's spec (docs/scan.md, \"KubeVirt\").")
     }
-    fn guests(&self, look: &Look<'_>) -> Managed {
+    fn guests(&self, look: &HostView<'_>) -> Managed {
         let guests = look.processes().iter().filter_map(|process| guest(look, process)).collect();
         Managed { guests, unread: Vec::new() }
     }
 }
 
 /// The guest of a QEMU in a pod.
-fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
+fn guest(look: &HostView<'_>, process: &ProcessInfo) -> Option<Guest> {
     if !process.program().starts_with("qemu-") && !process.comm.starts_with("qemu-") {
         return None;
     }
@@ -75,14 +75,14 @@ fn guest(look: &Look<'_>, process: &Seen) -> Option<Guest> {
     Some(guest)
 }
 
-fn unread(look: &Look<'_>, path: &Path, why: String) -> Guest {
+fn unread(look: &HostView<'_>, path: &Path, why: String) -> Guest {
     let what = format!("the pod's record of the domain, {}", path.display());
     let fix = Fix::RootThen("if it is missing, use `virsh` in the pod's container `compute`");
     Guest { unread: vec![Unread { what, why, mend: fix.words(look.reader()) }], ..Guest::default() }
 }
 
 /// Name of the domain: libvirt starts QEMU with `-name guest=NAME,debug-threads=on`.
-fn named(process: &Seen) -> Option<String> {
+fn named(process: &ProcessInfo) -> Option<String> {
     let args = process.args.as_ref()?;
     let value = args.windows(2).find(|pair| pair[0] == "-name").map(|pair| &pair[1])?;
     let guest = value.split(',').find_map(|part| part.strip_prefix("guest="));
@@ -102,7 +102,7 @@ fn pod_uid(cgroups: &str) -> Option<String> {
 }
 
 /// The record, and where it is; why the first that there may be cannot be read, where none can.
-fn record(look: &Look<'_>, root: &Path, name: &str) -> vmio_node::Result<(PathBuf, String)> {
+fn record(look: &HostView<'_>, root: &Path, name: &str) -> vmio_node::Result<(PathBuf, String)> {
     let read = |dir: &str| {
         let path = root.join(dir).join(format!("{name}.xml"));
         look.reader().read_foreign_text(&path).map(|text| (path, text))

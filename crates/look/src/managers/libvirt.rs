@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use vmio_model::facts::{Details, Disk, Fact, Guest, Nic, Place, Processors, Unread};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 
 use vmio_node::linux::process;
 
 use super::{Managed, Manager};
+use crate::host_view::{HostView, ProcessInfo, Question};
 use crate::kinds::qemu::on_server;
-use crate::look::{Look, Question, Seen};
 use crate::require::Fix;
 pub use answers::uuids;
 use answers::{caches, capacities, documents, is_uuid};
@@ -65,10 +65,10 @@ impl Manager for Libvirt {
     fn about(&self) -> &'static str {
         "domains of libvirt: names, and the settings of dumpxml, as started and as configured (virt-manager, OpenStack)"
     }
-    fn way(&self) -> Way {
-        Way::Libvirt
+    fn way(&self) -> ConfigTool {
+        ConfigTool::Libvirt
     }
-    fn guests(&self, look: &Look<'_>) -> Managed {
+    fn guests(&self, look: &HostView<'_>) -> Managed {
         let mut managed = Managed::default();
         for daemon in daemons(look, &mut managed.unread) {
             daemon.guests(look, &mut managed);
@@ -79,17 +79,20 @@ impl Manager for Libvirt {
 
 /// The daemons that run and whose sockets are here: the system's, Xen's, and those of users. A socket
 /// alone may be systemd's, and asking there would start the daemon and the guests that it autostarts.
-fn daemons(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
+fn daemons(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
     let there = |path: &Path| matches!(look.reader().stat(path), Ok(Some(_)));
     let mut all: Vec<Daemon> = Vec::new();
     let mut known = BTreeSet::new();
-    let mut add = |uri: String, runs: bool, of: Owner| match runs {
-        true => all.push(Daemon { uri, of }),
-        false => unread.push(Unread {
-            what: format!("domains of libvirt ({uri})"),
-            why: "the daemon is not running; querying it would start it".into(),
-            mend: format!("start it if it should run: virsh -c '{uri}' list"),
-        }),
+    let mut add = |uri: String, runs: bool, of: Owner| {
+        if runs {
+            all.push(Daemon { uri, of });
+        } else {
+            unread.push(Unread {
+                what: format!("domains of libvirt ({uri})"),
+                why: "the daemon is not running; querying it would start it".into(),
+                mend: format!("start it if it should run: virsh -c '{uri}' list"),
+            });
+        }
     };
     for (uri, program, sockets, pids) in SYSTEM {
         if sockets.iter().any(|s| there(Path::new(s))) && known.insert(uri) {
@@ -109,26 +112,26 @@ fn daemons(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<Daemon> {
 }
 
 /// Whether the system's daemon runs: asking where it does not would start it, and guests with it.
-pub fn system_runs(look: &Look<'_>) -> bool {
+pub fn system_runs(look: &HostView<'_>) -> bool {
     runs(look, &["virtqemud", "libvirtd"], None)
 }
 
 /// Whether one of these programs runs, of that user where one is named. Those in containers are not
 /// this system's.
-fn runs(look: &Look<'_>, programs: &[&str], uid: Option<u32>) -> bool {
+fn runs(look: &HostView<'_>, programs: &[&str], uid: Option<u32>) -> bool {
     look.processes().iter().filter(|p| programs.contains(&p.comm.as_str())).any(|p| {
         process::same_namespace(look.reader(), p.pid, "pid") && uid.is_none_or(|uid| belongs(look, p.pid, uid))
     })
 }
 
 /// Whether a process is a user's in every way.
-fn belongs(look: &Look<'_>, pid: u32, uid: u32) -> bool {
+fn belongs(look: &HostView<'_>, pid: u32, uid: u32) -> bool {
     let users = process::Status::of(look.reader(), pid).ok().and_then(|status| status.users());
     users.is_some_and(|all| all.iter().all(|user| *user == uid))
 }
 
 impl Daemon {
-    fn guests(&self, look: &Look<'_>, managed: &mut Managed) {
+    fn guests(&self, look: &HostView<'_>, managed: &mut Managed) {
         let domains = match self.ask(look, vec!["list --uuid".into()]) {
             Ok(list) => uuids(&list),
             Err(unread) => return managed.unread.push(unread),
@@ -160,14 +163,21 @@ impl Daemon {
         }
     }
 
-    fn ask(&self, look: &Look<'_>, commands: Vec<String>) -> Result<String, Unread> {
+    fn ask(&self, look: &HostView<'_>, commands: Vec<String>) -> Result<String, Unread> {
         let what = format!("{} of libvirt ({})", commands.first().map_or("", String::as_str), self.uri);
         let question = Question::Virsh { uri: self.uri.clone(), commands };
         look.ask_as(&question, Fix::RootOrGroup("libvirt")).map_err(|unread| Unread { what, ..unread })
     }
 
     /// Adds the guests of a session that described them.
-    fn described(&self, look: &Look<'_>, asked: &[String], text: &str, seen: &BTreeSet<&str>, managed: &mut Managed) {
+    fn described(
+        &self,
+        look: &HostView<'_>,
+        asked: &[String],
+        text: &str,
+        seen: &BTreeSet<&str>,
+        managed: &mut Managed,
+    ) {
         let mut live = BTreeMap::new();
         let mut next = BTreeMap::new();
         for document in documents(text) {
@@ -216,11 +226,11 @@ impl Daemon {
     }
 
     /// The process of a domain; that of a user's is looked for without reading the user's files.
-    fn pid(&self, look: &Look<'_>, name: &str, uuid: &str) -> Option<u32> {
+    fn pid(&self, look: &HostView<'_>, name: &str, uuid: &str) -> Option<u32> {
         let dir = match &self.of {
             Owner::System(dir) => dir,
             Owner::User(uid) => {
-                let bears = |p: &&Seen| p.args.iter().flatten().any(|arg| arg.eq_ignore_ascii_case(uuid));
+                let bears = |p: &&ProcessInfo| p.args.iter().flatten().any(|arg| arg.eq_ignore_ascii_case(uuid));
                 let of_it = look.processes().iter().filter(bears);
                 return of_it.map(|p| p.pid).find(|pid| belongs(look, *pid, *uid));
             }
@@ -250,7 +260,7 @@ impl Daemon {
     /// Cache modes that the description leaves to QEMU's default, by the monitor of a guest whose
     /// command line cannot be read. A write cache that the
     /// guest turned off hides the mode.
-    fn monitor(&self, look: &Look<'_>, guest: &mut Guest) {
+    fn monitor(&self, look: &HostView<'_>, guest: &mut Guest) {
         if !guest.is_qemu() || guest.disks.iter().all(|d| d.cache.is_some()) {
             return;
         }
@@ -339,7 +349,7 @@ fn with_next(mut guest: Guest, next: Guest, seen: bool) -> Guest {
 }
 
 /// UUIDs of guests whose command line can be read: libvirt starts QEMU with `-uuid`.
-fn processes<'a>(look: &'a Look<'_>) -> BTreeSet<&'a str> {
+fn processes<'a>(look: &'a HostView<'_>) -> BTreeSet<&'a str> {
     let args = look.processes().iter().flat_map(|p| p.args.iter().flatten());
     args.map(String::as_str).filter(|arg| is_uuid(arg)).collect()
 }

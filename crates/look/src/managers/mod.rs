@@ -3,9 +3,9 @@
 //!
 //! Adding one: a file with a type that implements [`Manager`], and its line in [`ALL`].
 
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 
-use crate::look::{Look, Managed};
+use crate::host_view::{HostView, Managed};
 
 /// All managers. What one says first of a guest counts, so the ones that sit on top of others come
 /// first.
@@ -22,13 +22,13 @@ pub trait Manager: Sync {
     /// One line for help and docs.
     fn about(&self) -> &'static str;
     /// By what the settings of its guests are changed.
-    fn way(&self) -> Way;
+    fn way(&self) -> ConfigTool;
     /// What must be known before a setting is changed that way.
     fn remark(&self) -> Option<&'static str> {
         None
     }
     /// The running guests that it knows, as configured; an empty answer where it is not here.
-    fn guests(&self, look: &Look<'_>) -> Managed;
+    fn guests(&self, look: &HostView<'_>) -> Managed;
 }
 
 /// The manager of that name.
@@ -48,9 +48,13 @@ mod tests {
             let name = manager.name();
             assert!(ALL[..i].iter().all(|m| m.name() != name), "{name} twice");
             assert!(!manager.about().is_empty(), "{name}");
-            assert_ne!(manager.way(), Way::Qemu, "{name}: what manages a guest writes QEMU's command line itself");
+            assert_ne!(
+                manager.way(),
+                ConfigTool::Qemu,
+                "{name}: what manages a guest writes QEMU's command line itself"
+            );
             assert!(manager.remark().is_none_or(|remark| remark.ends_with('.')), "{name}");
-            let managed = manager.guests(&Look::new(&empty));
+            let managed = manager.guests(&HostView::new(&empty));
             assert!(managed.guests.is_empty(), "{name} finds guests where there is nothing");
             assert!(managed.unread.is_empty(), "{name} complains of a host that it is not on: {:?}", managed.unread);
             assert_eq!(find(name).map(Manager::name), Some(name));

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use vmio_model::cell::Kind;
 use vmio_model::facts::{Guest, Unread};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 
 use vmio_node::linux::cgroup::Hierarchies;
 
 use super::{Managed, Manager};
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::require::Fix;
 use storages::{Storage, storages};
 
@@ -40,10 +40,10 @@ impl Manager for Proxmox {
     fn about(&self) -> &'static str {
         "guests of Proxmox VE: numbers, slots, volumes, settings, and changes that wait for a restart"
     }
-    fn way(&self) -> Way {
-        Way::Proxmox
+    fn way(&self) -> ConfigTool {
+        ConfigTool::Proxmox
     }
-    fn guests(&self, look: &Look<'_>) -> Managed {
+    fn guests(&self, look: &HostView<'_>) -> Managed {
         let storages = storages(look.reader());
         let mut managed = Managed::default();
         for (vmid, pid) in running(look, &mut managed.unread) {
@@ -56,7 +56,7 @@ impl Manager for Proxmox {
 
 /// Containers that run: their host names, beside the numbers by which their control groups name
 /// them.
-fn containers(look: &Look<'_>) -> Vec<Guest> {
+fn containers(look: &HostView<'_>) -> Vec<Guest> {
     let reader = look.reader();
     let hierarchies = Hierarchies::of(reader).unwrap_or_default();
     let mounts = || hierarchies.v2().into_iter().chain(hierarchies.v1("name=systemd"));
@@ -75,7 +75,7 @@ fn containers(look: &Look<'_>) -> Vec<Guest> {
 }
 
 /// Numbers of guests and of their processes. Files of processes that were killed stay behind.
-fn running(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
+fn running(look: &HostView<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
     let reader = look.reader();
     let Some(dir) = PIDS.map(Path::new).into_iter().find(|dir| matches!(reader.stat(dir), Ok(Some(_)))) else {
         return Vec::new();
@@ -96,7 +96,7 @@ fn running(look: &Look<'_>, unread: &mut Vec<Unread>) -> Vec<(u32, u32)> {
     found.collect()
 }
 
-fn guest(look: &Look<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
+fn guest(look: &HostView<'_>, vmid: u32, pid: u32, storages: &[Storage]) -> Guest {
     let path = PathBuf::from(CONFIG).join(format!("{vmid}.conf"));
     let mut guest = match look.reader().read_text(&path) {
         Ok(text) => {

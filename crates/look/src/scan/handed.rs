@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Fact, Guest};
 use vmio_node::linux::process;
 
-use crate::look::Look;
+use crate::host_view::HostView;
 
 /// Puts the names of files in the place of descriptors, as far as the kernel tells them.
-pub fn settle(look: &Look<'_>, guests: &mut [Guest]) {
+pub fn settle(look: &HostView<'_>, guests: &mut [Guest]) {
     for guest in guests {
         let Some(pid) = guest.pid else { continue };
         for disk in &mut guest.disks {
@@ -34,7 +34,7 @@ fn parts(path: &str, pid: u32) -> Option<(u32, u32)> {
 }
 
 /// The file behind it, under a name that leads to it here and now.
-fn behind(look: &Look<'_>, pid: u32, owner: u32, fd: u32) -> Option<PathBuf> {
+fn behind(look: &HostView<'_>, pid: u32, owner: u32, fd: u32) -> Option<PathBuf> {
     let reader = look.reader();
     let name = process::descriptor(reader, owner, fd).ok()??;
     let is = reader.identity(Path::new(&name)).ok()??;
@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn source(host: &Fake) -> Option<String> {
-        scan(&Look::new(host)).guests[0].disks[0].place.source.value().clone()
+        scan(&HostView::new(host)).guests[0].disks[0].place.source.value().clone()
     }
 
     #[test]

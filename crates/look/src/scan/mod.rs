@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use vmio_model::facts::{Guest, Unread};
 
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::{images, kinds, managers, parallel};
 
 /// What was found.
@@ -27,7 +27,7 @@ pub struct Scan {
 }
 
 /// Looks at all guests that run now.
-pub fn scan(look: &Look<'_>) -> Scan {
+pub fn scan(look: &HostView<'_>) -> Scan {
     let start = look.reader().clock_seconds().ok();
     let mut scan = Scan { unread: look.unseen().into_iter().collect(), ..Scan::default() };
     for running in parallel::map(kinds::ALL.to_vec(), |kind| kind.running(look)) {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn guests_are_in_the_order_of_their_names_which_are_distinct() {
         let fake = host(&[(10, "web"), (11, "db"), (12, "web"), (13, "")]);
-        let scan = scan(&Look::new(&fake));
+        let scan = scan(&HostView::new(&fake));
         let names: Vec<&str> = scan.guests.iter().map(|g| g.name.as_str()).collect();
         assert_eq!(names, ["db", "pid 13", "web (pid 10)", "web (pid 12)"]);
         let subject = &scan.guests[2].processors.as_ref().unwrap().subject;
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn a_host_without_guests_has_none_and_nothing_is_unread() {
         let scan =
-            scan(&Look::new(&Fake::new("fake").file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0")));
+            scan(&HostView::new(&Fake::new("fake").file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0")));
         assert_eq!((scan.guests, scan.unread, scan.kinds.len()), (vec![], vec![], 0));
     }
 }

@@ -11,8 +11,8 @@ use vmio_model::top::reading::DiskReading;
 
 use super::member::{Member, hidden};
 use crate::backing::Backing;
+use crate::host_view::{HostView, Question};
 use crate::kinds::qemu::on_server;
-use crate::look::{Look, Question};
 use crate::managers::libvirt;
 use crate::require;
 
@@ -53,11 +53,11 @@ impl Libvirt {
     }
 
     /// Asks when it is time, about those of the guests that need it and can be asked.
-    pub fn refresh(&mut self, look: &Look<'_>, members: &[Member], traced: bool, now: f64) {
+    pub fn refresh(&mut self, look: &HostView<'_>, members: &[Member], traced: bool, now: f64) {
         if now < self.next {
             return;
         }
-        let clock = |look: &Look<'_>| look.reader().clock_seconds().unwrap_or(now);
+        let clock = |look: &HostView<'_>| look.reader().clock_seconds().unwrap_or(now);
         let began = clock(look);
         let needs = |m: &&Member| !traced || m.guest.disks.iter().any(hidden);
         let safe = |m: &&Member| on_server(look, &m.guest, m.guest.pid).is_none();
@@ -134,7 +134,7 @@ impl Libvirt {
 }
 
 /// The disk that a file lies on, when it is one.
-fn device(look: &Look<'_>, path: &Path) -> Option<Device> {
+fn device(look: &HostView<'_>, path: &Path) -> Option<Device> {
     let backing = Backing::of(look.reader(), path).ok()?;
     let mut leaves = backing.leaves.into_values();
     leaves.next().filter(|_| leaves.next().is_none())

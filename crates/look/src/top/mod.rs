@@ -27,7 +27,7 @@ mod roster;
 #[cfg(test)]
 mod tests;
 
-use crate::look::Look;
+use crate::host_view::HostView;
 use disks::Groups;
 use domstats::Libvirt;
 use files::{Files, Kept};
@@ -128,7 +128,7 @@ impl<'a> Sampler<'a> {
         let mut reading = Reading { at_seconds: reader.clock_seconds().unwrap_or(0.0), ..Reading::default() };
         let now = reading.at_seconds;
         let node = self.node;
-        self.roster.refresh(&|| search(&Look::new(node)), &mut self.files, now);
+        self.roster.refresh(&|| search(&HostView::new(node)), &mut self.files, now);
         self.hardware.refresh(&self.files, now);
         // The counters one right after the other: nothing slow lies between them.
         let taken = self.take();
@@ -177,7 +177,7 @@ impl<'a> Sampler<'a> {
     fn untraced_disks(&mut self, reading: &mut Reading, now: f64) {
         let leaves: BTreeSet<Device> = reading.disks.keys().copied().collect();
         let members = &self.roster.members;
-        self.libvirt.refresh(&Look::new(self.node), members, self.flows.is_some(), now);
+        self.libvirt.refresh(&HostView::new(self.node), members, self.flows.is_some(), now);
         self.groups.refresh(members, &self.files, self.roster.version);
         for (member, guest) in self.roster.members.iter_mut().zip(&mut reading.guests) {
             guest.disks = disks::read(member, &mut self.groups, &self.libvirt, &mut self.files, &leaves);

@@ -18,9 +18,9 @@ use vmio_node::linux::process;
 
 use super::files::Files;
 use super::member::{Member, groups, member};
+use crate::host_view::HostView;
 use crate::kinds;
 use crate::kinds::qemu::taps;
-use crate::look::Look;
 
 /// Longest time between two searches for guests.
 const SEARCH_SECONDS: f64 = 60.0;
@@ -170,7 +170,7 @@ fn spent() -> f64 {
 }
 
 /// The searches of all kinds of guests.
-pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
+pub(super) fn search(look: &HostView<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
     let mut found: Vec<_> = kinds::ALL.iter().map(|kind| kind.running(look)).map(|f| (f.guests, f.unread)).collect();
     found.iter_mut().flat_map(|(guests, _)| guests).for_each(|guest| plugged(look, guest));
     found
@@ -178,7 +178,7 @@ pub(super) fn search(look: &Look<'_>) -> Vec<(Vec<Guest>, Vec<Unread>)> {
 
 /// The command line of QEMU does not know interfaces that were plugged in later, and still names those
 /// that were taken away: what it has open counts.
-fn plugged(look: &Look<'_>, guest: &mut Guest) {
+fn plugged(look: &HostView<'_>, guest: &mut Guest) {
     let open = guest.pid.filter(|_| guest.is_qemu()).and_then(|pid| taps(look, pid));
     // None at all: those that it has may be of another kind than is known here.
     let Some(mut open) = open.filter(|open| !open.is_empty()) else { return };

@@ -25,30 +25,30 @@ mod read;
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
 
-/// What tracing needs, in the order in which to mend it.
+/// What tracing needs, in the order in which to meet it.
 pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracing rights",
         why: "who uses which disk, by eBPF",
-        mend: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
+        fix: "run it with CAP_BPF and CAP_PERFMON, which root has outside of containers",
         check: |n| capable(n),
     },
     Requirement {
         name: "kernel types",
         why: "they are needed to adapt eBPF programs to the running kernel",
-        mend: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
+        fix: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y (Debian, Ubuntu, Fedora and Proxmox ship it)",
         check: |n| n.stat(Path::new(BTF))?.map(drop).ok_or_else(|| Missing::Unlike(format!("{BTF} is missing"))),
     },
     Requirement {
         name: "block tracepoints",
         why: "requests are counted there",
-        mend: "boot a kernel from 5.12 with CONFIG_TRACEPOINTS=y",
+        fix: "boot a kernel from 5.12 with CONFIG_TRACEPOINTS=y",
         check: |n| Tracepoints::of(n)?.complete(),
     },
     Requirement {
         name: "no kernel lockdown",
         why: "it prevents eBPF programs from reading kernel memory",
-        mend: "boot with lockdown=integrity or none (Secure Boot alone asks for integrity)",
+        fix: "boot with lockdown=integrity or none (Secure Boot alone asks for integrity)",
         check: |n| not_locked_down(n),
     },
 ];
@@ -172,7 +172,7 @@ impl BlockTrace {
     /// Loads and attaches the programs on this machine, which `here` reads. Requests that are under way now are not counted.
     ///
     /// # Errors
-    /// When the machine lacks something (each of [`REQUIREMENTS`] with its mend), or the kernel
+    /// When the machine lacks something (each of [`REQUIREMENTS`] with its fix), or the kernel
     /// does not take the programs.
     pub fn start(here: &dyn Reader) -> Result<Self> {
         if let Some((_, check)) = unmet(here, REQUIREMENTS).into_iter().next() {

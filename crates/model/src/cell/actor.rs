@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attachment, Kind, Nic, Side, State, Subject};
 
-/// The peer of a path that is what the actor is: to a guest another guest, else another namespace.
+/// The end of a path that is what the actor is: to a guest another guest, else another namespace.
 pub const NEIGHBOUR: &str = "neighbour";
 
 /// A length of time in milliseconds.
@@ -108,11 +108,20 @@ impl Actor {
         }
     }
 
-    /// The guest at the other end of its path, where that is one ([`NEIGHBOUR`]): the next of its shape, which sees the
+    /// The end that sends to the peer of its path beside it; `None` where it is the only sender.
+    pub fn co_sender(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Path { co_sender, .. } => co_sender.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The guest at another end of its path, where that is one ([`NEIGHBOUR`]): the next of its shape, which sees the
     /// network by the same device. Where there is no guest, natively and in containers, a namespace is.
     pub fn neighbour(&self) -> Option<Actor> {
         let Subject::Path { peer, .. } = &self.subject else { return None };
-        let is_guest = peer == NEIGHBOUR && !self.side.shares_kernel();
+        let is_end = peer == NEIGHBOUR || self.co_sender() == Some(NEIGHBOUR);
+        let is_guest = is_end && !self.side.shares_kernel();
         is_guest.then(|| Actor { side: Side { nth: self.side.nth + 1, ..self.side.clone() }, ..self.clone() })
     }
 

@@ -27,6 +27,9 @@ pub enum Subject {
         peer: String,
         /// The device that the guest sees its end by; `None` on the native side and in a container.
         nic: Option<Nic>,
+        /// A third end, which sends to the peer as the actor does, by its name in the network: `neighbour`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        co_sender: Option<String>,
     },
     /// The machine itself: its processors and memory.
     Machine,
@@ -65,11 +68,18 @@ impl Nic {
 }
 
 impl Subject {
-    /// What it is, without how a guest sees it: `device`, `device+warm-host`, `veth.host`, `machine`.
+    /// A path of two ends.
+    pub fn path(network: impl Into<String>, peer: impl Into<String>, nic: Option<Nic>) -> Self {
+        Self::Path { network: network.into(), peer: peer.into(), nic, co_sender: None }
+    }
+
+    /// What it is, without how a guest sees it: `device`, `device+warm-host`, `veth.host`, `shared.remote+neighbour`,
+    /// `machine`.
     pub fn place(&self) -> String {
         match self {
             Subject::Disk { target, state: Some(state), .. } => format!("{target}+{state}"),
             Subject::Disk { target, .. } => target.clone(),
+            Subject::Path { network, peer, co_sender: Some(end), .. } => format!("{network}.{peer}+{end}"),
             Subject::Path { network, peer, .. } => format!("{network}.{peer}"),
             Subject::Machine => "machine".to_owned(),
         }

@@ -34,12 +34,25 @@ fn a_key_says_all_that_differs() {
     assert_eq!(warm.key(), "device+warm-guest/qemu/virtio-blk,none,native/seq-write");
     assert_eq!(warm.natively().key(), "device+warm-host/native/seq-write", "its own page cache is the host's");
     assert!(warm.is_warm() && warm.disk().is_none() && !cell.is_warm() && cell.disk().is_some());
-    let path = |nic: Option<Nic>| Subject::Path { network: "bridge".into(), peer: "host".into(), nic };
+    let path = |nic: Option<Nic>| Subject::path("bridge", "host", nic);
     let nic = Nic { vhost: true, queues: Some(4), ..Nic::new("virtio-net") };
     assert_eq!(
         Cell::of(Side::of("qemu"), path(Some(nic)), "iperf3-tcp").key(),
         "bridge.host/qemu/virtio-net+vhost+q4/iperf3-tcp"
     );
+    let both = |side: Side| {
+        let nic = (!side.is_native()).then(|| Nic::new("virtio-net"));
+        let (network, peer, co_sender) = ("shared".into(), "remote".into(), Some(NEIGHBOUR.into()));
+        Cell::of(side, Subject::Path { network, peer, nic, co_sender }, "udp")
+    };
+    let guests = both(Side::of("qemu"));
+    assert_eq!(guests.key(), "shared.remote+neighbour/qemu/virtio-net/udp");
+    assert_eq!(guests.natively(), both(Side::native()), "what it is compared with has two senders, too");
+    let sides: Vec<String> = guests.with_neighbours().map(|actor| actor.side.to_string()).collect();
+    assert_eq!(sides, ["qemu", "qemu#2"]);
+    assert_eq!(both(Side::native()).lead.neighbour(), None, "a namespace");
+    let text = serde_json::to_string(&guests).unwrap();
+    assert!(text.contains("\"co_sender\":\"neighbour\"") && serde_json::from_str::<Cell>(&text).unwrap() == guests);
 }
 
 /// What names a state reads back, and what is stored without one has none.

@@ -11,7 +11,7 @@ use crate::picos::rate_of;
 use crate::policy::program::Hierarchy;
 use crate::rate::BitRate;
 
-use super::Seen;
+use super::PeriodSample;
 
 /// Rates of a stage are whole multiples of the capacity by this, so that not every packet of the host is a change.
 const STEPS: u64 = 128;
@@ -49,12 +49,12 @@ impl Stage {
         root: BitRate,
         members: &[Member],
         demands: &[Demand],
-        seen: &[Seen],
+        seen: &[PeriodSample],
         waiting: u64,
         time: u64,
     ) -> BitRate {
         // The others' leaves at the uplink give them more at once: no room is needed on what they were seen to use.
-        let demand = |((apart, demand), seen): ((&bool, &Demand), &Seen)| {
+        let demand = |((apart, demand), seen): ((&bool, &Demand), &PeriodSample)| {
             if *apart && !seen.held_back { Demand::Rate(rate_of(seen.passed, time)) } else { *demand }
         };
         let demands: Vec<Demand> = self.apart.iter().zip(demands).zip(seen).map(demand).collect();
@@ -78,17 +78,17 @@ mod tests {
     use super::*;
     use crate::picos::{MILLISECOND, bits_of};
     use crate::policy::program::{Framing, Leaf};
+    use crate::rate::MBIT as M;
 
-    const M: BitRate = BitRate::new(1_000_000);
     const PERIOD: u64 = 10 * MILLISECOND;
 
     fn member(priority: u8, min: u64) -> Member {
         Member { priority, min: min * M, max: 100 * M, weight: 1, hard: false, over_max: false }
     }
 
-    fn seen(mbit: u64, held_back: bool) -> Seen {
+    fn seen(mbit: u64, held_back: bool) -> PeriodSample {
         let bits = bits_of(mbit * M, PERIOD);
-        Seen { offered: bits, passed: bits, held_back }
+        PeriodSample { offered: bits, passed: bits, held_back }
     }
 
     /// `host`, two guests, `default`.
@@ -97,7 +97,14 @@ mod tests {
     }
 
     /// In Mbit/s, after so many periods in which `host` and `default` use that and both guests want all.
-    fn after(periods: usize, stage: &mut Stage, members: &[Member], host: Seen, other: Seen, waiting: u64) -> u64 {
+    fn after(
+        periods: usize,
+        stage: &mut Stage,
+        members: &[Member],
+        host: PeriodSample,
+        other: PeriodSample,
+        waiting: u64,
+    ) -> u64 {
         let all = [Demand::Unbounded; 4];
         let seen = [host, seen(40, true), seen(40, true), other];
         let rests = (0..periods).map(|_| stage.tick(100 * M, members, &all, &seen, waiting, PERIOD));

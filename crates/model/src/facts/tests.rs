@@ -80,7 +80,7 @@ fn another_time_shape_or_neighbour_is_nothing_to_compare() {
 #[test]
 fn one_thing_of_a_path() {
     let on = |network: &str, nic: Option<Nic>| {
-        let path = crate::cell::Subject::Path { network: network.into(), peer: "host".into(), nic: nic.clone() };
+        let path = crate::cell::Subject::path(network, "host", nic.clone());
         Cell::of(Side::of(if nic.is_some() { "qemu" } else { "native" }), path, "iperf3")
     };
     let cell = on("bridge", Some(Nic::new("e1000")));
@@ -88,4 +88,9 @@ fn one_thing_of_a_path() {
     assert_eq!(of(&cell, &on("bridge", Some(Nic { vhost: true, ..Nic::new("e1000") }))), Some(Changed::Nic));
     assert_eq!(of(&cell, &on("veth", Some(Nic::new("e1000")))), None);
     assert_eq!(of(&on("bridge", None), &on("veth", None)), None);
+    let with_another = amended(&on("bridge", Some(Nic::new("virtio-net"))), |cell| {
+        let crate::cell::Subject::Path { co_sender, .. } = &mut cell.lead.subject else { panic!("it is on a path") };
+        *co_sender = Some("neighbour".into());
+    });
+    assert_eq!(of(&cell, &with_another), None);
 }

@@ -3,8 +3,7 @@
 use super::*;
 use crate::policy::Links;
 use crate::policy::text::text;
-
-const M: BitRate = BitRate::new(1_000_000);
+use crate::rate::MBIT as M;
 
 const POLICY: &str = "\
 [uplink.eth0]

@@ -80,7 +80,9 @@ impl Pattern {
                 let cached = attachment.as_ref().is_none_or(|a| a.cache == self.cache.unwrap_or(Cache::None));
                 self.target.as_ref() == Some(target) && cached && driver == self.driver.as_ref()
             }
-            Subject::Path { network, peer, nic } => {
+            // Nor has a path of a paper a second sender.
+            Subject::Path { co_sender: Some(_), .. } => false,
+            Subject::Path { network, peer, nic, co_sender: None } => {
                 let named = self.network.as_ref() == Some(network) && self.peer.as_ref() == Some(peer);
                 named && nic.as_ref().map(|nic| &nic.model) == self.nic.as_ref()
             }

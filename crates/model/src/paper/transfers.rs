@@ -108,11 +108,13 @@ impl Transfers {
         }
         let printed =
             |mb_s: &[f64]| matches!(mb_s, [x] if *x > 0.0) || matches!(mb_s, [low, high] if 0.0 < *low && low < high);
-        match self.rows.iter().all(|row| printed(&row.host_mb_s) && printed(&row.guest_mb_s)) {
-            true if self.citation.is_none() == self.rows.is_empty() => Ok(()),
-            true => refused("rows are cited, and what is cited has rows"),
-            false => refused("a rate is one figure above 0, or the lowest and the highest"),
+        if !self.rows.iter().all(|row| printed(&row.host_mb_s) && printed(&row.guest_mb_s)) {
+            return refused("a rate is one figure above 0, or the lowest and the highest");
         }
+        if self.citation.is_none() != self.rows.is_empty() {
+            return refused("rows are cited, and what is cited has rows");
+        }
+        Ok(())
     }
 
     /// The patterns of a row: the guest's, with the host beside it where both are at once; else the host's apart.
@@ -233,7 +235,7 @@ rows = [{ host = [1], guest = [0], host_mb_s = [9], guest_mb_s = [8] }]
 
     fn actor(kind: &str, pins: &[u32]) -> Actor {
         let side = Side { shape: Shape { pins: pins.to_vec(), ..Shape::default() }, ..Side::of(kind) };
-        Cell::of(side, Subject::Path { network: "loop".into(), peer: "host".into(), nic: None }, "sends").lead
+        Cell::of(side, Subject::path("loop", "host", None), "sends").lead
     }
 
     fn said(mb_s: f64) -> WorkloadResult {

@@ -209,9 +209,10 @@ impl Check<'_> {
                 }
                 let first = self.place(early);
                 // The proof is shown where there can be such a name.
-                let both = match early.value.can_be(&name) && late.value.can_be(&name) {
-                    true => format!("`{}` matches here and in {first}", super::label(late.value.kind, &name)),
-                    false => format!("the same can match here and in {first}"),
+                let both = if early.value.can_be(&name) && late.value.can_be(&name) {
+                    format!("`{}` matches here and in {first}", super::label(late.value.kind, &name))
+                } else {
+                    format!("the same can match here and in {first}")
                 };
                 self.problem(
                     late,

@@ -17,7 +17,7 @@
 
 use serde::Serialize;
 
-use super::pool::{Pool, Seat, Who};
+use super::pool::{MemberKind, Pool, PoolMember};
 use super::program::{Hierarchy, Leaf, Limit, Limits, PoolProgram, Program};
 use super::{Abilities, Direction, Form, effective_minima};
 use crate::allocate::{Demand, Grant, Member, cap, exact};
@@ -172,7 +172,7 @@ impl<'a> Compiler<'a> {
     fn problems(&self) -> Vec<String> {
         let (plane, at) = (self.plane, self.where_it_is());
         let mut problems = Vec::new();
-        let limited = self.pool.seats.iter().any(|seat| seat.who == Who::Interface);
+        let limited = self.pool.seats.iter().any(|seat| seat.who == MemberKind::Interface);
         if self.pool.direction == Direction::GuestRx && !plane.receive && limited {
             problems.push(format!(
                 "{at}: plane {} cannot limit what guests receive; leave rx_class out, or use another plane",
@@ -228,7 +228,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn hierarchy(&self) -> Hierarchy {
-        let leaf = |((seat, member), own): ((&Seat, &Member), &BitRate)| {
+        let leaf = |((seat, member), own): ((&PoolMember, &Member), &BitRate)| {
             let ceil_bps = self.ceiling(member, *own);
             Leaf {
                 name: seat.name.clone(),
@@ -317,7 +317,7 @@ impl<'a> Compiler<'a> {
     fn limits(&self) -> Limits {
         let demands = vec![Demand::Unbounded; self.members.len()];
         let grants = exact(self.shared, &self.members, &demands);
-        let limit = |((seat, member), grant): ((&Seat, &Member), &Grant)| {
+        let limit = |((seat, member), grant): ((&PoolMember, &Member), &Grant)| {
             let cap_bps = cap(member, grant).max(self.plane.least_bps);
             Limit { name: seat.name.clone(), cap_bps, burst_bytes: self.burst(cap_bps) }
         };

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::groups::{Limits, of_entry};
 use super::matcher::{Kind, Matcher, label};
-use super::pool::{Pool as Seated, Seat, Who};
+use super::pool::{MemberKind, Pool as Seated, PoolMember};
 use super::{DEFAULT, Direction, Entry, HOST, Policy, units};
 use crate::allocate::dba::{Loop, Measures, dba};
 use crate::allocate::{Demand, Grant, Member, exact};
@@ -35,7 +35,7 @@ impl Algorithm {
     fn members(self, pool: &Seated, wants: &[Want]) -> Vec<Option<Member>> {
         let Algorithm::Dba = self else { return pool.members().into_iter().map(Some).collect() };
         // Minima to the first created first: the loop's own rule.
-        let own = |(s, w): (&Seat, &Want)| Member {
+        let own = |(s, w): (&PoolMember, &Want)| Member {
             min: if w.out_of_mind { BitRate::ZERO } else { s.contract.min },
             ..s.contract
         };
@@ -300,7 +300,7 @@ fn pool(plan: &mut Plan, seated: Seated, wants: &[Want], algorithm: Algorithm) {
     plan.pools.push(Pool { uplink, direction, capacity_bps: capacity, unused_bps: capacity.saturating_sub(used) });
 }
 
-fn limited_by(seat: &Seat, demand: Demand, grant: &Grant) -> LimitedBy {
+fn limited_by(seat: &PoolMember, demand: Demand, grant: &Grant) -> LimitedBy {
     match demand {
         Demand::Rate(rate) if grant.rate >= rate => LimitedBy::Demand,
         _ if grant.rate >= seat.contract.max && !seat.contract.over_max => LimitedBy::Max,
@@ -351,9 +351,9 @@ impl<'a> Asked<'a> {
 
     /// What each member of a pool wants.
     fn wants(&self, policy: &Policy, pool: &Seated) -> Vec<Want> {
-        let want = |seat: &Seat| {
+        let want = |seat: &PoolMember| {
             let named = self.demands.get(&(seat.name.clone(), pool.direction)).copied();
-            let implicit = seat.who != Who::Interface;
+            let implicit = seat.who != MemberKind::Interface;
             Want {
                 demand: named.unwrap_or(if implicit { Demand::Rate(BitRate::ZERO) } else { Demand::Unbounded }),
                 out_of_mind: implicit

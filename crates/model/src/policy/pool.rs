@@ -10,7 +10,7 @@ use crate::rate::BitRate;
 
 /// Which of a pool's members one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum MemberKind {
     /// The host's own traffic.
     Host,
     /// An interface of a guest.
@@ -21,11 +21,11 @@ pub enum Who {
 
 /// A member of a pool before anything is allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seat {
+pub struct PoolMember {
     /// `host`, `default`, or what the interface is called.
     pub name: String,
     /// Which.
-    pub who: Who,
+    pub who: MemberKind,
     /// Its class in this direction.
     pub class: String,
     /// What the class promises; its minimum is the class's, whether it fits or not.
@@ -53,7 +53,7 @@ pub struct Pool {
     /// How a frame counts on it.
     pub framing: Framing,
     /// Its members: the host, the interfaces in the order given, and all the rest.
-    pub seats: Vec<Seat>,
+    pub seats: Vec<PoolMember>,
 }
 
 impl Pool {
@@ -67,19 +67,19 @@ impl Pool {
         interfaces: impl IntoIterator<Item = (&'a str, &'a Entry)>,
     ) -> Option<Pool> {
         let Uplink { capacity, framing } = *policy.uplinks.get(uplink)?;
-        let seat = |name: &str, who, class: &str| Seat {
+        let seat = |name: &str, who, class: &str| PoolMember {
             name: name.to_owned(),
             who,
             class: class.to_owned(),
             contract: policy.class(class).member(capacity),
         };
-        let mut seats = vec![seat(HOST, Who::Host, HOST)];
+        let mut seats = vec![seat(HOST, MemberKind::Host, HOST)];
         for (name, entry) in interfaces {
             if let Some(class) = entry.class_in(direction).filter(|_| entry.uplink == uplink) {
-                seats.push(seat(&called(name), Who::Interface, class));
+                seats.push(seat(&called(name), MemberKind::Interface, class));
             }
         }
-        seats.push(seat(DEFAULT, Who::Default, DEFAULT));
+        seats.push(seat(DEFAULT, MemberKind::Default, DEFAULT));
         Some(Pool { uplink: uplink.to_owned(), direction, capacity, framing, seats })
     }
 

@@ -34,7 +34,7 @@ pub enum Watched {
 
 impl Watched {
     /// The figures that fields of rows and words of caution are made of, as probes declare them. What a probe gives
-    /// beside them comes with its unit ([`Seen::units`]) and is told as it is ([`crate::summary::seen`]).
+    /// beside them comes with its unit ([`ProbeResult::units`]) and is told as it is ([`crate::summary::seen`]).
     pub fn figures(&self) -> Vec<Figure> {
         let amount = Figure::amount;
         match self {
@@ -64,7 +64,8 @@ impl Watched {
 
 /// What a probe saw of one thing during a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Seen {
+#[schemars(rename = "Seen")]
+pub struct ProbeResult {
     /// The machine that it is on; empty: the host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
@@ -79,7 +80,7 @@ pub struct Seen {
     pub units: BTreeMap<String, Unit>,
 }
 
-impl Seen {
+impl ProbeResult {
     /// What a probe of this host saw.
     pub fn here(watched: Watched, probe: &str, figures: Vec<Reading>) -> Self {
         Self { node: String::new(), watched, probe: probe.to_owned(), figures, units: BTreeMap::new() }
@@ -127,8 +128,8 @@ impl DeviceUse {
     }
 
     /// As the probe of disks gives it for one of this name.
-    pub fn seen(&self, disk: &str) -> Seen {
-        Seen::here(Watched::Disk(disk.to_owned()), "diskstats", self.readings())
+    pub fn seen(&self, disk: &str) -> ProbeResult {
+        ProbeResult::here(Watched::Disk(disk.to_owned()), "diskstats", self.readings())
     }
 
     /// Its figures as a probe gives them.
@@ -148,7 +149,7 @@ impl DeviceUse {
     }
 
     /// From what a probe gave; `None` where that is of no disk.
-    pub fn of(seen: &Seen) -> Option<Self> {
+    pub fn of(seen: &ProbeResult) -> Option<Self> {
         let Watched::Disk(_) = seen.watched else { return None };
         let figure = |name: &str| scalar(&seen.figures, name);
         let count = |name: &str| figure(name).map(|n| n as u64);
@@ -207,7 +208,7 @@ pub const ROLE: &str = "role";
 impl CpuUse {
     /// From what probes gave: the host by the clock of processes where that was read, which is the one of its parts, too;
     /// else by ticks. And the threads of all hypervisors by role.
-    pub fn of(seen: &[Seen]) -> Self {
+    pub fn of(seen: &[ProbeResult]) -> Self {
         let mut all = Self::by_ticks(seen);
         let here = seen.iter().filter(|s| s.node.is_empty() && s.watched == Watched::Others);
         let told = here.filter_map(|s| Some((scalar(&s.figures, OWN)?, scalar(&s.figures, KERNEL)?)));
@@ -219,7 +220,7 @@ impl CpuUse {
     }
 
     /// The same with the host by its ticks, less the part that others had of what all processes ran.
-    pub fn by_ticks(seen: &[Seen]) -> Self {
+    pub fn by_ticks(seen: &[ProbeResult]) -> Self {
         let mut all = CpuUse::default();
         let mut others: f64 = 0.0;
         for one in seen.iter().filter(|s| s.node.is_empty()) {
@@ -242,21 +243,21 @@ impl CpuUse {
     }
 
     /// As the probe of processors gives it for the host and one hypervisor.
-    pub fn seen(&self, hypervisor: &str) -> Vec<Seen> {
-        let host = Seen::here(Watched::Processors, "cpu", vec![Reading::scalar(BUSY, self.host_seconds)]);
+    pub fn seen(&self, hypervisor: &str) -> Vec<ProbeResult> {
+        let host = ProbeResult::here(Watched::Processors, "cpu", vec![Reading::scalar(BUSY, self.host_seconds)]);
         let roles = self.by_role.iter().map(|(role, seconds)| Reading::scalar(BUSY, *seconds).with(ROLE, role.clone()));
         let threads = (!self.by_role.is_empty())
-            .then(|| Seen::here(Watched::Hypervisor(hypervisor.to_owned()), "cpu", roles.collect()));
+            .then(|| ProbeResult::here(Watched::Hypervisor(hypervisor.to_owned()), "cpu", roles.collect()));
         let processes = self.kernel_seconds.map(|kernel| {
             let figures = vec![Reading::scalar(OWN, self.host_seconds - kernel), Reading::scalar(KERNEL, kernel)];
-            Seen::here(Watched::Others, "others", figures)
+            ProbeResult::here(Watched::Others, "others", figures)
         });
         std::iter::once(host).chain(threads).chain(processes).collect()
     }
 }
 
 /// What the probes of disks and processors give around a cell of one guest, for made-up and for old runs.
-pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<Seen> {
+pub fn seen_around(device: Option<DeviceUse>, cpu: &CpuUse) -> Vec<ProbeResult> {
     device.map(|device| device.seen("backing")).into_iter().chain(cpu.seen("guest")).collect()
 }
 
@@ -269,7 +270,7 @@ mod tests {
         let used = CpuUse { host_seconds: 2.0, by_role: BTreeMap::from([("vcpu".into(), 0.5)]), ..CpuUse::default() };
         let mut seen = used.seen("qemu");
         let others = |part: f64| {
-            Seen::here(Watched::Others, "others", vec![Reading::scalar(BUSY, 9.0), Reading::scalar(PART, part)])
+            ProbeResult::here(Watched::Others, "others", vec![Reading::scalar(BUSY, 9.0), Reading::scalar(PART, part)])
         };
         seen.push(others(0.25));
         let cpu = CpuUse::of(&seen);
@@ -286,7 +287,7 @@ mod tests {
         let mut seen = CpuUse { host_seconds: 2.0, by_role, ..CpuUse::default() }.seen("qemu");
         let figures = [(BUSY, 9.0), (PART, 0.25), (OWN, 2.2), (KERNEL, 0.3)];
         let figures = figures.map(|(name, value)| Reading::scalar(name, value)).into();
-        seen.push(Seen::here(Watched::Others, "others", figures));
+        seen.push(ProbeResult::here(Watched::Others, "others", figures));
         let cpu = CpuUse::of(&seen);
         assert!((cpu.host_seconds - 2.5).abs() < 1e-12 && cpu.kernel_seconds == Some(0.3), "{cpu:?}");
         assert!(cpu.by_role.values().sum::<f64>() + 0.3 <= cpu.host_seconds);

@@ -4,10 +4,10 @@
 
 use serde_json::json;
 
-use super::change::{Names, Takes, qmp, shell, thrown_away};
+use super::change::{AppliesAt, Names, qmp, shell, thrown_away};
 use super::live::seen;
 use super::support::from_setting;
-use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
+use super::{Change, Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 
 /// Any sure gain counts.
@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/interop/live-block-operations.rst", "Proxmox VE, qm.adoc, \"Linked Clone\""],
     checks: &[Check::Run(measured), Check::Disk(live)],
-    mend: Some(Mend::Target("qcow2")),
+    remedy: Some(DiskRemedy::Target("qcow2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
@@ -73,7 +73,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
                  # query-block-jobs does not tell of it any more\n{}",
                 qmp(socket, "block-stream", &json!({"job-id": "flatten", "device": node}))
             ),
-            Takes::Running,
+            AppliesAt::Running,
         ),
         // Without a monitor it is written while nobody else has it open.
         _ => (
@@ -82,7 +82,7 @@ fn advice(place: &Place, format: Option<&str>) -> Change {
                 shell(format.unwrap_or("FORMAT")),
                 names.source()
             ),
-            if place.domain.is_some() || place.vmid.is_some() { Takes::Running } else { Takes::ShutDown },
+            if place.domain.is_some() || place.vmid.is_some() { AppliesAt::Running } else { AppliesAt::ShutDown },
         ),
     };
     Change {

@@ -5,7 +5,7 @@
 use super::change::{self, To};
 use super::live::seen;
 use super::support::better;
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Cache;
 use crate::facts::{Changed, Disk, Gain, Measured};
 
@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
         "shafer2010, section 3.3 (asynchronous I/O needs O_DIRECT)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
-    mend: Some(Mend::Pair),
+    remedy: Some(DiskRemedy::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

@@ -32,7 +32,8 @@ use crate::facts::Place;
 /// When a change takes effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Takes {
+#[schemars(rename = "Takes")]
+pub enum AppliesAt {
     /// When the guest was shut down and started again (a reboot from inside is not enough).
     #[default]
     NextStart,
@@ -58,15 +59,15 @@ pub struct Change {
     pub proxmox: String,
     /// When it takes effect.
     #[serde(default)]
-    pub takes: Takes,
+    pub takes: AppliesAt,
     /// What it sets of a guest's own device, where it does no more: [`together`] joins these.
     #[serde(skip)]
     pub sets: Option<Sets>,
 }
 
-/// By what a guest's settings are changed.
+/// The tool by which a guest's settings are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ConfigTool {
     /// Options of its command line.
     Qemu,
     /// `virsh`.
@@ -75,24 +76,24 @@ pub enum Way {
     Proxmox,
 }
 
-impl Way {
+impl ConfigTool {
     /// How it is called.
     pub fn name(self) -> &'static str {
         match self {
-            Way::Qemu => "QEMU",
-            Way::Libvirt => "libvirt",
-            Way::Proxmox => "Proxmox",
+            ConfigTool::Qemu => "QEMU",
+            ConfigTool::Libvirt => "libvirt",
+            ConfigTool::Proxmox => "Proxmox",
         }
     }
 }
 
 impl Change {
-    /// How it is made by this way.
-    pub fn by(&self, way: Way) -> &str {
-        match way {
-            Way::Qemu => &self.qemu,
-            Way::Libvirt => &self.libvirt,
-            Way::Proxmox => &self.proxmox,
+    /// How it is made by this tool.
+    pub fn by(&self, tool: ConfigTool) -> &str {
+        match tool {
+            ConfigTool::Qemu => &self.qemu,
+            ConfigTool::Libvirt => &self.libvirt,
+            ConfigTool::Proxmox => &self.proxmox,
         }
     }
 
@@ -112,7 +113,7 @@ impl Change {
         if self.qemu == self.libvirt && self.qemu == self.proxmox {
             return vec![("any", &self.qemu)];
         }
-        [Way::Qemu, Way::Libvirt, Way::Proxmox].map(|way| (way.name(), self.by(way))).into()
+        [ConfigTool::Qemu, ConfigTool::Libvirt, ConfigTool::Proxmox].map(|tool| (tool.name(), self.by(tool))).into()
     }
 }
 
@@ -133,7 +134,7 @@ pub fn settings(what: impl Into<String>, a: &Attachment) -> Change {
         qemu: qemu::whole(a),
         libvirt: libvirt(a),
         proxmox: proxmox(a),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     }
 }
@@ -181,7 +182,7 @@ pub fn full_allocation(what: impl Into<String>, place: &Place, format: Option<&s
              pvesm set OTHERSTORAGE --preallocation full && \\\n\
              qm disk move {vmid} {slot} OTHERSTORAGE"
         ),
-        takes: Takes::ShutDown,
+        takes: AppliesAt::ShutDown,
         sets: None,
     }
 }
@@ -193,7 +194,7 @@ pub fn in_guest(what: impl Into<String>, commands: &str) -> Change {
         qemu: commands.into(),
         libvirt: commands.into(),
         proxmox: commands.into(),
-        takes: Takes::InGuest,
+        takes: AppliesAt::InGuest,
         sets: None,
     }
 }
@@ -206,7 +207,7 @@ pub fn on_host(what: impl Into<String>, commands: impl Into<String>) -> Change {
         qemu: commands.clone(),
         libvirt: commands.clone(),
         proxmox: commands,
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     }
 }

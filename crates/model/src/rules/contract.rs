@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::change::Change;
-use super::{Check, Finding, Kinds, Need, RULES, Rule, findings};
+use super::{Check, Finding, Kinds, Need, RULES, Rule, example, findings};
 use crate::facts::{Disk, Facts, Provenance, Subject};
 use crate::stats::{Interval, Ratio};
 
@@ -13,6 +13,11 @@ mod proofs;
 
 fn ask(rule: &Rule, facts: &Facts) -> Vec<Finding> {
     if rule.needs.met(facts) { rule.check(facts) } else { Vec::new() }
+}
+
+/// All rules, and the worked example of `docs/rules.md`.
+fn all() -> impl Iterator<Item = &'static Rule> {
+    RULES.iter().copied().chain([&example::RULE])
 }
 
 /// Rules that look at what was measured.
@@ -36,9 +41,9 @@ fn ids_are_distinct_and_kebab_case_and_documented() {
 /// live disks, and each of a published effect's two sides decides.
 #[test]
 fn what_an_entry_says_of_its_change_fits_where_it_looks() {
-    for rule in RULES {
+    for rule in all() {
         let of_disks = rule.checks.iter().any(|c| matches!(c, Check::Disk(_) | Check::Guests(_)));
-        assert!(rule.mend.is_none() || of_disks, "{} mends no disk that it looks at", rule.id);
+        assert!(rule.remedy.is_none() || of_disks, "{} has a remedy for no disk that it looks at", rule.id);
         assert!(!rule.host_wide || rule.checks.iter().all(Check::is_live), "{}", rule.id);
         if let Some(speaks) = rule.published {
             let cell = |driver: &str, target: &str| crate::paper::Pattern {
@@ -52,12 +57,12 @@ fn what_an_entry_says_of_its_change_fits_where_it_looks() {
         }
     }
     assert!(RULES.iter().any(|r| r.kinds == Kinds::Any) && RULES.iter().any(|r| r.host_wide));
-    assert_eq!(RULES.iter().filter(|r| r.mend.is_some()).count(), 12);
+    assert_eq!(RULES.iter().filter(|r| r.remedy.is_some()).count(), 12);
 }
 
 #[test]
 fn each_rule_fires_on_its_fixture_and_keeps_silent_on_the_other() {
-    for rule in RULES {
+    for rule in all() {
         let found = ask(rule, &(rule.fixture.0)());
         assert!(!found.is_empty(), "{} did not fire", rule.id);
         for finding in &found {
@@ -122,7 +127,7 @@ fn nothing_is_cited_whose_interval_holds_the_threshold() {
 #[test]
 fn without_facts_every_rule_abstains() {
     assert_eq!(findings(&Facts::default()), []);
-    for rule in RULES {
+    for rule in all() {
         let mut facts = (rule.fixture.0)();
         facts.measured = None;
         (facts.disks, facts.nics, facts.processors) = Default::default();
@@ -137,7 +142,7 @@ fn without_facts_every_rule_abstains() {
 
 #[test]
 fn findings_survive_json() {
-    for rule in RULES {
+    for rule in all() {
         for finding in ask(rule, &(rule.fixture.0)()) {
             let told = serde_json::to_value(&finding).unwrap();
             assert_eq!((&told["rule"], &told["cause"]), (&finding.rule.into(), &finding.cause.into()));
@@ -197,7 +202,7 @@ fn a_live_guest_gets_advice_marked_as_not_measured() {
 
 #[test]
 fn changes_for_libvirt_are_balanced_xml() {
-    for rule in RULES {
+    for rule in all() {
         for finding in ask(rule, &(rule.fixture.0)()) {
             let text = &finding.change.libvirt;
             for name in ["disk", "controller"] {

@@ -1,7 +1,7 @@
 //! A quota of CPU time below the number of vCPUs: once it is used up, all threads of the guest stand
 //! still until the next period (100 ms), in the middle of interrupts and with locks held.
 
-use super::change::{Names, Takes, shell};
+use super::change::{AppliesAt, Names, shell};
 use super::live::seen;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::{Processors, Source};
@@ -39,7 +39,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
         qemu: unlimited(p),
         libvirt: format!("virsh schedinfo {} --live --config vcpu_quota=-1 global_quota=-1", names.domain()),
         proxmox: format!("qm set {} --cpulimit 0", names.vmid()),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     };
     Some(rule.advice(p, &seen![p; vcpus, quota_cpus], &cause, change))

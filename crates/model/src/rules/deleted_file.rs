@@ -7,7 +7,7 @@
 //! (softmmu/cpus.c, `do_vm_stop`: `bdrv_drain_all`, `bdrv_flush_all`). From then on the guest must not go on, or it
 //! would write into the file that is given up.
 
-use super::change::{Change, Names, Takes, qmp, shell, thrown_away};
+use super::change::{AppliesAt, Change, Names, qmp, shell, thrown_away};
 use super::{Check, Evidence, Finding, Need, Rule, Severity};
 use crate::facts::{DeletedFile, Disk, Place};
 
@@ -62,13 +62,14 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
             shell(&format!("{} (deleted)", file.path))
         ));
         copies.push(format!("cp --preserve=mode,ownership {open} {saved}"));
-        match file.replaced {
-            true => taken.push(format!(
+        if file.replaced {
+            taken.push(format!(
                 "# {} is another file now: the guest's own is {};\n# put the right one there, and start the guest anew: it stays paused",
                 super::change::comment(&path),
                 super::change::comment(&saved)
-            )),
-            false => copies.push(format!("[ ! -e {path} ] && mv -n {saved} {path}")),
+            ));
+        } else {
+            copies.push(format!("[ ! -e {path} ] && mv -n {saved} {path}"));
         }
     }
     let joined = |steps: Vec<String>| steps.join(" && \\\n");
@@ -84,16 +85,17 @@ fn save(disk: &Disk, files: &[&DeletedFile]) -> Change {
         what: "Run sync in the guest, pause it, copy the file out of its process, and start it anew from the copy; \
                what it has in memory is lost as at a loss of power."
             .into(),
-        qemu: match taken.is_empty() {
-            true => format!("{}\n# and start it as before", whole(&pause, &[end])),
-            false => whole(&pause, &[]),
+        qemu: if taken.is_empty() {
+            format!("{}\n# and start it as before", whole(&pause, &[end]))
+        } else {
+            whole(&pause, &[])
         },
         libvirt: whole(
             &[format!("virsh dominfo {domain} | grep -q '^Persistent: *yes'"), format!("virsh suspend {domain}")],
             &[format!("virsh destroy {domain}"), format!("virsh start {domain}")],
         ),
         proxmox: whole(&[format!("qm suspend {vmid}")], &[format!("qm stop {vmid}"), format!("qm start {vmid}")]),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     }
 }

@@ -77,7 +77,7 @@ fn advice() -> Change {
              </iothreadids>\n{guest}"
         ),
         proxmox: format!("qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --affinity CORES\n{guest}"),
-        takes: super::change::Takes::NextStart,
+        takes: super::change::AppliesAt::NextStart,
         sets: None,
     }
 }

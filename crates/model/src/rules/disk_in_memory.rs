@@ -1,7 +1,7 @@
 //! A disk in the host's memory (tmpfs, ramfs): no flush of the guest makes anything durable there, all of it is gone
 //! when the host goes down, and each block takes memory of the host, which tmpfs may swap out and ramfs may not.
 
-use super::change::{Change, Names, Takes, shell};
+use super::change::{AppliesAt, Change, Names, shell};
 use super::live::seen;
 use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
@@ -44,7 +44,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
              virsh edit {domain}        # then the new file in its <source file='...'/>"
         ),
         proxmox: format!("qm disk move {vmid} {slot} OTHERSTORAGE"),
-        takes: Takes::ShutDown,
+        takes: AppliesAt::ShutDown,
         sets: None,
     };
     Some(rule.advice(disk, &seen![disk; details.in_memory], &cause, change))

@@ -5,7 +5,7 @@
 use super::change::{self, To};
 use super::live::seen;
 use super::support::{better, driver, is_emulated};
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Gain, Measured};
 use crate::paper;
 
@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
         "Proxmox VE, qm.adoc, \"Bus/Controller\"",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
-    mend: Some(Mend::Driver),
+    remedy: Some(DiskRemedy::Driver),
     published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),

@@ -2,7 +2,7 @@
 //! on this host is not tried here: `/dev/kvm` can be there and be of no use, as in a guest whose own
 //! host does not pass virtualisation on. So the change says how to try.
 
-use super::change::{Names, Takes};
+use super::change::{AppliesAt, Names};
 use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::{Processors, Source};
@@ -47,7 +47,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
             names.domain()
         ),
         proxmox: format!("qm set {} --kvm 1\n# takes effect after the guest is shut down and started", names.vmid()),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     };
     let mut finding = rule.advice(p, &seen![p; accel, kvm_here], &cause, change);

@@ -65,9 +65,10 @@ pub fn by_runs(finding: &Finding, disk: &Disk, runs: &[Learnt]) -> Option<Expect
         Some(Expected {
             text: told(changed, &proof, &ratio, ratio.interval?, run),
             times: Some(ratio.value),
-            source: match run.elsewhere {
-                true => format!("run {}, imported from another host", run.run),
-                false => format!("run {} on this host", run.run),
+            source: if run.elsewhere {
+                format!("run {}, imported from another host", run.run)
+            } else {
+                format!("run {} on this host", run.run)
             },
         })
     })

@@ -5,7 +5,7 @@
 use super::change::{self, To};
 use super::live::{bytes_shown, seen};
 use super::support::{better, from_setting};
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::{Cache, Cell};
 use crate::facts::{Changed, Disk, Gain, Measured};
 
@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/neondatabase/autoscaling/issues/775 (fast, then storms of eviction)",
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
-    mend: Some(Mend::Pair),
+    remedy: Some(DiskRemedy::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Names, Takes, shell};
+use super::change::{AppliesAt, Names, shell};
 use super::placement::{free_cpus, list_of, taken_cpus};
 use super::{Change, Check, Evidence, Finding, Need, Rule, Severity};
 use crate::facts::{PlacedThread, Processors};
@@ -104,7 +104,7 @@ fn advice(p: &Processors, threads: &[&PlacedThread], cpus: &str, wider: Option<&
             names.vmid(),
             wider.unwrap_or("CPUS")
         ),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     }
 }

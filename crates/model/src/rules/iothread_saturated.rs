@@ -64,7 +64,7 @@ fn advice(driver: &str) -> Change {
         proxmox: "# Proxmox VE has one I/O thread per disk: spread the load over two disks\n\
                   qm set VMID --virtio0 STORAGE:VOLUME,iothread=1 --virtio1 STORAGE:SIZE,iothread=1"
             .into(),
-        takes: super::change::Takes::NextStart,
+        takes: super::change::AppliesAt::NextStart,
         sets: None,
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::change::{Change, Names, Takes, comment, qmp, shell, slot_without};
+use super::change::{AppliesAt, Change, Names, comment, qmp, shell, slot_without};
 use super::live::seen;
 use super::{Check, Finding, Kinds, Need, Rule, Severity};
 use crate::facts::Disk;
@@ -81,7 +81,7 @@ fn live(rule: &Rule, disk: &Disk) -> Option<Finding> {
              virsh blkdeviotune {domain} {target}{none} --live --config"
         ),
         proxmox: format!("{} && \\\nqm set {vmid} --{slot} \"$disk\"", slot_without(&vmid, &slot, &LIMITS)),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     };
     Some(rule.advice(disk, &seen![disk; details.limits], &cause, change))

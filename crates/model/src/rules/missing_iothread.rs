@@ -4,7 +4,7 @@
 use super::change::{self, To};
 use super::live::{processors_of, seen};
 use super::support::better;
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Disk, Facts, Gain, Measured};
 use crate::result::Accel;
 
@@ -22,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"IO Thread\"", "QEMU, docs/devel/multiple-iothreads"],
     checks: &[Check::Run(measured), Check::Guests(live)],
-    mend: Some(Mend::Iothread),
+    remedy: Some(DiskRemedy::Iothread),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

@@ -4,7 +4,7 @@
 //! device may tell its guest how large packets may be (`host_mtu`): then that is what the guest sends,
 //! whatever the tap has.
 
-use super::change::{Names, Takes, chained, on_host, read_slot, shell};
+use super::change::{AppliesAt, Names, chained, on_host, read_slot, shell};
 use super::live::seen;
 use super::support::away_from;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
@@ -92,9 +92,9 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
             names.domain(),
             names.target("MAC")
         ),
-        proxmox: match virtio {
+        proxmox: if virtio {
             // The card is taken from a guest that runs when its line changes; 1 means the bridge's.
-            true => format!(
+            format!(
                 "{now}{}\n{or}",
                 chained(&[
                     read_slot("card", &vmid, &slot, "s/,mtu=[^,]*//g;"),
@@ -102,11 +102,12 @@ fn live(rule: &Rule, nic: &Nic) -> Option<Finding> {
                     format!("qm set {vmid} --{slot} \"$card,mtu=1\""),
                     format!("qm start {vmid}"),
                 ])
-            ),
+            )
+        } else {
             // Only virtio tells the guest (qm.conf(5), net[n], mtu).
-            false => format!("{now}{or}"),
+            format!("{now}{or}")
         },
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     };
     Some(rule.advice(nic, &looked_at, &cause, change))

@@ -3,7 +3,7 @@
 
 use super::change::{To, own_disk};
 use super::live::seen;
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
 use crate::facts::Disk;
 
@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/pull/4421 (native AIO only on preallocated images)",
     ],
     checks: &[Check::Disk(live)],
-    mend: Some(Mend::Aio(Aio::IoUring)),
+    remedy: Some(DiskRemedy::Aio(Aio::IoUring)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

@@ -3,7 +3,7 @@
 
 use super::change::{self, To};
 use super::live::seen;
-use super::{Check, Finding, Mend, Need, Rule, Severity, sparse_file};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity, sparse_file};
 use crate::facts::Disk;
 
 pub(super) const RULE: Rule = Rule {
@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["Proxmox VE, qm.adoc, \"Trim/Discard\"", "QEMU, -blockdev discard=unmap"],
     checks: &[Check::Disk(live)],
-    mend: Some(Mend::Discard),
+    remedy: Some(DiskRemedy::Discard),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

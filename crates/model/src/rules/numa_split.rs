@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Names, Takes};
+use super::change::{AppliesAt, Names};
 use super::live::seen;
 use super::placement::list_of;
 use super::{Change, Check, Finding, Kinds, Need, Rule, Severity};
@@ -73,7 +73,7 @@ fn advice(p: &Processors, mine: &str, nodes: &BTreeSet<u32>, own: &BTreeSet<u32>
              qm set {} --numa 1 --numa0 cpus=VCPUS,hostnodes={mine},memory=MIB,policy=bind",
             names.vmid()
         ),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     }
 }

@@ -1,7 +1,7 @@
 //! A CPU model that hides nearly all that the host's processor has: no AES, no AVX, no fast string
 //! operations, and flags against known flaws of CPUs left out.
 
-use super::change::{Names, Takes};
+use super::change::{AppliesAt, Names};
 use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
@@ -60,7 +60,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
              # takes effect after the guest is shut down and started",
             vmid = names.vmid()
         ),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     };
     Some(rule.advice(p, &seen![p; model, flags], &cause, change))

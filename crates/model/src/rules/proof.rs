@@ -74,7 +74,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::study::{Names, Sort, WorkloadName};
+    use crate::study::{Names, SubjectKind, WorkloadName};
     use crate::testing::{Bench, guest, native, virtio};
 
     const QUICK: &str = include_str!("../../../../studies/quick.toml");
@@ -98,7 +98,7 @@ mod tests {
             targets: list(&["device", "sparse"]),
             drivers: list(&["lsi53c895a", "virtio-blk"]),
             workloads: ["durable-append", "seq-write", "seq-read", "rand-read-1", "rand-read-32"]
-                .map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk })
+                .map(|name| WorkloadName { name: name.into(), works_on: SubjectKind::Disk })
                 .into(),
             ..Names::default()
         };

@@ -2,10 +2,10 @@
 //! does not hold is read from the image first: random I/O over more than the cache covers pays
 //! two requests for one. One entry of 8 bytes covers a cluster.
 
-use super::change::{Takes, To, own_disk};
+use super::change::{AppliesAt, To, own_disk};
 use super::live::seen;
 use super::support::from_setting;
-use super::{Change, Check, Finding, Mend, Need, Rule, Severity};
+use super::{Change, Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Changed, Details, Disk, Gain, Measured};
 
 /// Any sure gain counts.
@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
     severity: Severity::Advice,
     references: &["QEMU, docs/qcow2-cache.txt", "libvirt, formatdomain.html, metadata_cache (7.0.0)"],
     checks: &[Check::Run(measured), Check::Disk(live)],
-    mend: Some(Mend::Target("qcow2-full-l2")),
+    remedy: Some(DiskRemedy::Target("qcow2-full-l2")),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
@@ -87,7 +87,7 @@ fn advice() -> Change {
         proxmox: "# Proxmox VE has no setting for it: raw has no tables (and no snapshots on a directory)\n\
                   qm disk move VMID SLOT STORAGE --format raw"
             .into(),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     }
 }

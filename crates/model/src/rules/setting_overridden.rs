@@ -1,7 +1,7 @@
 //! A setting that the configuration asks for and that is not in force: what people read in their
 //! configuration is not what their guest has.
 
-use super::change::{Names, Takes, slot_without};
+use super::change::{AppliesAt, Names, slot_without};
 use super::{Change, Check, Evidence, Finding, Live, Need, Rule, Severity};
 use crate::facts::{Disk, Nic, Overridden, Processors, Setting};
 
@@ -41,13 +41,14 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
     }
     // What is known for sure needs no search.
     let whys: Vec<&str> = wrong.iter().filter_map(|o| o.why.as_deref()).collect();
-    let cause = match whys.len() == wrong.len() {
-        true => format!("{}: {}.", each.join("; "), whys.join("; ")),
-        false => format!(
+    let cause = if whys.len() == wrong.len() {
+        format!("{}: {}.", each.join("; "), whys.join("; "))
+    } else {
+        format!(
             "{}: something between the configuration and QEMU overrode it, or the configuration was changed and the \
              guest has not been restarted since.",
             each.join("; ")
-        ),
+        )
     };
     let names: Vec<&str> = wrong.iter().map(|o| o.setting.name()).collect();
     let (domain, vmid) = (Names(device.place()).domain(), Names(device.place()).vmid());
@@ -60,7 +61,7 @@ fn overridden(rule: &Rule, device: &impl Live, wrong: &[Overridden]) -> Option<F
             "qm pending {vmid}\n# and what it would be started with now, against the running process\nqm showcmd \
              {vmid} --pretty"
         ),
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     };
     let change = match wrong {
@@ -78,18 +79,19 @@ fn no_iothread(device: &impl Live) -> Change {
     let names = Names(device.place());
     let (vmid, slot) = (names.vmid(), names.slot("scsi0"));
     let virtio = device.in_force(Setting::Driver).is_some_and(|driver| driver.value == "virtio-scsi");
-    let (what, proxmox) = match virtio {
-        true => (
+    let (what, proxmox) = if virtio {
+        (
             "Give each SCSI disk of the guest a controller with a thread of its own.",
             format!("qm set {vmid} --scsihw virtio-scsi-single"),
-        ),
-        false => (
+        )
+    } else {
+        (
             "Take the setting away, which has no effect there; emulated-driver says how the disk gets a thread.",
             format!("{} && \\\nqm set {vmid} --{slot} \"$disk\"", slot_without(&vmid, &slot, &["iothread"])),
-        ),
+        )
     };
     let only = "# only Proxmox VE ignores the setting so".to_owned();
-    Change { what: what.into(), qemu: only.clone(), libvirt: only, proxmox, takes: Takes::NextStart, sets: None }
+    Change { what: what.into(), qemu: only.clone(), libvirt: only, proxmox, takes: AppliesAt::NextStart, sets: None }
 }
 
 fn in_force(device: &impl Live, o: &Overridden) -> Evidence {
@@ -136,7 +138,7 @@ mod tests {
         let scsi = found("virtio-scsi", "scsi0");
         assert!(scsi.cause.contains("Proxmox VE gives none there") && !scsi.cause.contains("something between"));
         assert_eq!(scsi.change.proxmox, "qm set 101 --scsihw virtio-scsi-single");
-        assert_eq!(scsi.change.takes, Takes::NextStart);
+        assert_eq!(scsi.change.takes, AppliesAt::NextStart);
         let sata = found("ahci", "sata0").change.proxmox;
         assert!(sata.contains("iothread") && sata.ends_with("qm set 101 --sata0 \"$disk\""), "{sata}");
     }

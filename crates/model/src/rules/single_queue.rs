@@ -3,7 +3,7 @@
 
 use super::change::{To, own_disk};
 use super::live::{processors_of, seen};
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::facts::{Disk, Facts, Processors};
 
 /// Drivers with several queues.
@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
         "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms (queues)",
     ],
     checks: &[Check::Guests(live)],
-    mend: Some(Mend::Queues),
+    remedy: Some(DiskRemedy::Queues),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

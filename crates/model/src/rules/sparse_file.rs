@@ -2,7 +2,7 @@
 //! system allocate it, update its metadata and split the request, inside the guest's write.
 
 use super::live::seen;
-use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity, change};
+use super::{Check, DiskRemedy, Finding, Kinds, Need, Rule, Severity, change};
 use crate::facts::{Changed, Disk, Gain, Measured, Place};
 use crate::paper;
 
@@ -27,7 +27,7 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Disk(live)],
     kinds: Kinds::Any,
-    mend: Some(Mend::Target("preallocated")),
+    remedy: Some(DiskRemedy::Target("preallocated")),
     published: Some(published),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),

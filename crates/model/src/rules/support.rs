@@ -191,9 +191,10 @@ fn stalls_in(m: &Measured, gain: &Gain) -> &'static str {
 
 /// A gain and the shares of both of its sides.
 pub fn cite_gain(m: &Measured, gain: &Gain) -> Vec<Cited> {
-    let label = match gain.before.workload() == gain.after.workload() {
-        true => format!("{}: {} over {}", gain.after.workload(), disk_key(&gain.after), disk_key(&gain.before)),
-        false => format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload(), gain.before.workload()),
+    let label = if gain.before.workload() == gain.after.workload() {
+        format!("{}: {} over {}", gain.after.workload(), disk_key(&gain.after), disk_key(&gain.before))
+    } else {
+        format!("{}: {} over {}", disk_key(&gain.after), gain.after.workload(), gain.before.workload())
     };
     let label = label + &stalls(m, [&gain.before, &gain.after]);
     let mut all = vec![cite_ratio(m, label, &gain.ratio)];

@@ -4,7 +4,7 @@
 
 use super::change::{To, own_disk};
 use super::live::seen;
-use super::{Check, Finding, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Need, Rule, Severity};
 use crate::cell::Aio;
 use crate::facts::Disk;
 
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
         "QEMU, qemu(1), \"Block device options\": aio",
     ],
     checks: &[Check::Disk(live)],
-    mend: Some(Mend::Aio(Aio::Native)),
+    remedy: Some(DiskRemedy::Aio(Aio::Native)),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN

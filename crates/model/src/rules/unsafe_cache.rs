@@ -2,10 +2,10 @@
 //! is lost when the host fails; its file system may be, too. The setting alone decides: whether it
 //! is fast is no matter here.
 
-use super::change::{self, Change, Names, Takes, To};
+use super::change::{self, AppliesAt, Change, Names, To};
 use super::live::seen;
 use super::support::{cite_count, disk_key};
-use super::{Check, Finding, Kinds, Mend, Need, Rule, Severity};
+use super::{Check, DiskRemedy, Finding, Kinds, Need, Rule, Severity};
 use crate::cell::{Aio, Attachment, Cache, Vmm};
 use crate::facts::{Disk, Facts, Measured};
 
@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
     ],
     checks: &[Check::Run(measured), Check::Guests(live)],
     kinds: Kinds::Any,
-    mend: Some(Mend::Pair),
+    remedy: Some(DiskRemedy::Pair),
     #[cfg(test)]
     fixture: (fixture::fires, fixture::silent),
     ..Rule::PLAIN
@@ -50,7 +50,7 @@ fn of_firecracker(rule: &Rule, disk: &Disk) -> Finding {
                  guest believes durable is in the host's memory, and lost if the host fails.";
     let what = "Enable flushes if the drive's contents must survive a host failure.";
     let set = "\"cache_type\": \"Writeback\"    # in the drive's configuration, before the microVM starts";
-    let change = Change { takes: Takes::NextStart, ..change::on_host(what, set) };
+    let change = Change { takes: AppliesAt::NextStart, ..change::on_host(what, set) };
     let mut finding = rule.advice(disk, &seen![disk; cache], cause, change);
     finding.severity = Severity::Advice;
     finding.title = "The guest cannot flush its drive".to_owned();
@@ -86,7 +86,7 @@ fn of_a_snapshot(rule: &Rule, disk: &Disk) -> Finding {
         proxmox: format!(
             "{warning}\nqm config {vmid} | grep -e '^{slot}: ' -e '^args: '    # set what has snapshot without it"
         ),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     };
     let mut finding = rule.advice(disk, &seen![disk; cache], cause, change);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Names, Takes, comment};
+use super::change::{AppliesAt, Names, comment};
 use super::live::seen;
 use super::placement::list_of;
 use super::{Change, Check, Evidence, Finding, Kinds, Need, Rule, Severity};
@@ -119,7 +119,7 @@ fn fewer(p: &Processors) -> Change {
             "qm set {} --sockets 1 --cores {most}\n# takes effect after the guest is shut down and started",
             names.vmid()
         ),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     }
 }
@@ -143,7 +143,7 @@ fn unbound(p: &Processors) -> Change {
         libvirt: (0..vcpus.len()).map(pin).collect::<Vec<String>>().join("\n"),
         proxmox: format!("{by_tid}\n# and from the next start on\nqm set {} --affinity {all}", names.vmid()),
         qemu: by_tid,
-        takes: Takes::Running,
+        takes: AppliesAt::Running,
         sets: None,
     }
 }

@@ -1,7 +1,7 @@
 //! Windows without Hyper-V enlightenments: it reads clocks and timers of emulated hardware, each time a
 //! way out to the hypervisor, and its watchdogs take a pause of the host for a fault.
 
-use super::change::{Names, Takes};
+use super::change::{AppliesAt, Names};
 use super::live::seen;
 use super::{Change, Check, Finding, Need, Rule, Severity};
 use crate::facts::Processors;
@@ -55,7 +55,7 @@ fn live(rule: &Rule, p: &Processors) -> Option<Finding> {
              # takes effect after the guest is shut down and started",
             names.vmid()
         ),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: None,
     };
     Some(rule.advice(p, &seen![p; windows, model, flags], cause, change))

@@ -1,7 +1,7 @@
 //! A ZFS volume reads and writes whole blocks (`volblocksize`): a smaller write reads the block,
 //! changes a part and writes it anew, checksums and parity included.
 
-use super::change::{Names, Takes, shell, xml};
+use super::change::{AppliesAt, Names, shell, xml};
 use super::live::seen;
 use super::support::{caution, cite_count, cite_share, from_setting};
 use super::{Change, Check, Finding, Need, Rule, Severity};
@@ -97,7 +97,7 @@ fn advice(place: &Place) -> Change {
             vmid = names.vmid(),
             slot = names.slot("virtio0")
         ),
-        takes: Takes::ShutDown,
+        takes: AppliesAt::ShutDown,
         sets: None,
     }
 }

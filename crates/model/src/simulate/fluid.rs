@@ -7,7 +7,7 @@ use super::htb::Guarded;
 use super::outcome::{Outcome, Recorder};
 use super::{Enforcement, SECOND, Scenario, Settings, Source, Vif};
 use crate::allocate::{Demand, Member, exact};
-use crate::control::Seen;
+use crate::control::PeriodSample;
 use crate::picos::{bits_of, rate_of};
 use crate::policy::compile::Refusal;
 use crate::policy::program::Leaf;
@@ -40,7 +40,7 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
     while now < scenario.duration {
         let end = (now + settings.period).min(scenario.duration);
         let time = end - now;
-        let mut seen = vec![Seen::default(); n];
+        let mut seen = vec![PeriodSample::default(); n];
         for i in 0..n {
             let totals = &mut recorder.totals[i];
             let mut offered = flows[i].bits(&scenario.vifs[i].source, now, end);
@@ -87,9 +87,10 @@ pub fn run(scenario: &Scenario, settings: &Settings) -> Result<Outcome, Refusal>
             grants.iter().zip(&queues).map(|(g, q)| bits_of(g.rate, time).min(*q)).collect()
         };
         let rests: Vec<u64> = queues.iter().zip(&sent).map(|(q, s)| q - s).collect();
-        let kept: Vec<u64> = match settings.shares_a_queue() {
-            true => in_proportion(&rests, queue_bits),
-            false => rests.iter().map(|rest| (*rest).min(queue_bits)).collect(),
+        let kept: Vec<u64> = if settings.shares_a_queue() {
+            in_proportion(&rests, queue_bits)
+        } else {
+            rests.iter().map(|rest| (*rest).min(queue_bits)).collect()
         };
         for i in 0..n {
             let rest = rests[i];

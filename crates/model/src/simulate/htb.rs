@@ -7,11 +7,11 @@
 
 use super::bucket::Bucket;
 use super::{Enforcement, Scenario, Settings};
-use crate::control::{Control, InForce};
+use crate::control::{AppliedLimits, Control};
 use crate::picos::time_of;
 use crate::policy::Direction;
 use crate::policy::compile::{Refusal, compile};
-use crate::policy::pool::{Pool, Seat, Who};
+use crate::policy::pool::{MemberKind, Pool, PoolMember};
 use crate::policy::program::{Framing, Hierarchy, Leaf as Told, Program};
 
 /// Priorities that the scheduler has (`TC_HTB_NUMPRIO`).
@@ -27,13 +27,13 @@ pub struct Guarded {
 impl Guarded {
     pub fn new(scenario: &Scenario, settings: &Settings) -> Result<Guarded, Refusal> {
         let packet_bits = u64::from(scenario.packet_bytes) * 8;
-        let seat = |vif: &super::Vif| Seat {
+        let seat = |vif: &super::Vif| PoolMember {
             name: vif.name.clone(),
-            who: Who::Interface,
+            who: MemberKind::Interface,
             class: vif.name.clone(),
             contract: vif.contract,
         };
-        let seats: Vec<Seat> = scenario.vifs.iter().map(seat).collect();
+        let seats: Vec<PoolMember> = scenario.vifs.iter().map(seat).collect();
         if settings.enforcement != Enforcement::Hierarchy {
             let members = seats.iter().map(|s| s.contract).collect();
             let control = Control::of_limits(scenario.capacity, members, settings.allocator, packet_bits);
@@ -97,7 +97,7 @@ impl Scheduler {
     }
 
     /// What the loop sets.
-    pub fn set(&mut self, in_force: &InForce, now: u64) {
+    pub fn set(&mut self, in_force: &AppliedLimits, now: u64) {
         self.root.set_rate(now, in_force.root);
         for (leaf, cap) in self.leaves.iter_mut().zip(&in_force.caps) {
             leaf.ceiling.set_rate(now, *cap);

@@ -235,8 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    const M: BitRate = BitRate::new(1_000_000);
+    use crate::rate::MBIT as M;
 
     fn paper() -> Scenario {
         Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()

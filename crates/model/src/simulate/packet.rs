@@ -13,7 +13,7 @@ use super::outcome::{Outcome, Recorder};
 use super::random::Random;
 use super::source::Running;
 use super::{Enforcement, Scenario, Settings};
-use crate::control::{Control, Seen};
+use crate::control::{Control, PeriodSample};
 use crate::picos::time_of;
 use crate::policy::compile::Refusal;
 use crate::rate::BitRate;
@@ -29,7 +29,7 @@ struct Path<'a> {
     leaves: u64,
     /// Its queue on the host was empty at some time of this period.
     was_empty: bool,
-    seen: Seen,
+    seen: PeriodSample,
 }
 
 struct World<'a> {
@@ -115,7 +115,7 @@ impl<'a> World<'a> {
                 bucket: Bucket::new(packet_bits, *cap),
                 leaves: u64::MAX,
                 was_empty: true,
-                seen: Seen::default(),
+                seen: PeriodSample::default(),
             }
         };
         let paths = scenario.vifs.iter().zip(caps).map(path).collect();
@@ -271,7 +271,7 @@ impl<'a> World<'a> {
             p.seen.held_back |= by_scheduler && !std::mem::replace(&mut p.was_empty, p.queue == 0);
             std::mem::take(&mut p.seen)
         };
-        let seen: Vec<Seen> = self.paths.iter_mut().map(seen).collect();
+        let seen: Vec<PeriodSample> = self.paths.iter_mut().map(seen).collect();
         control.tick(&seen, self.settings.period);
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.set(control.in_force(), now);

@@ -9,13 +9,11 @@ use super::{MILLISECOND, SECOND, Source as Sender, Vif};
 use crate::allocate::Member;
 use crate::policy::units;
 use crate::problem::TextError;
-use crate::rate::BitRate;
+use crate::rate::{BitRate, MBIT};
 use crate::toml_reader::{self, Reader, Section, value_span};
 
 /// Bytes of a packet where a scenario does not say.
 pub const PACKET_BYTES: u32 = 1500;
-/// What rates of a scenario are written in.
-const MBIT: BitRate = BitRate::new(1_000_000);
 /// Most that a schedule may say, in Mbit/s: 100 Tbit/s.
 const MAX_MBIT: u32 = 100_000_000;
 /// Longest simulated time, in seconds.

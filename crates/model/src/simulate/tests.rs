@@ -4,8 +4,7 @@ use super::paper::Paper;
 use super::*;
 use crate::allocate::dba::Measures;
 use crate::picos::bits_of;
-
-const M: BitRate = BitRate::new(1_000_000);
+use crate::rate::MBIT as M;
 
 fn amamou() -> Scenario {
     Scenario::from_toml("amamou2012.toml", include_str!("../../../../papers/amamou2012.toml")).unwrap()

@@ -173,12 +173,12 @@ fn convergence_needs_width_pairs_and_boots() {
     assert!(converged(&ratio(0.049, 5, 3), &part) && !converged(&ratio(0.051, 5, 3), &part));
     assert!(!converged(&Ratio { interval: None, ..ratio(0.0, 9, 9) }, &rule));
     // What is too wide is told apart from what has no interval that counts, however narrow or wide.
-    assert_eq!(known(&ratio(0.051, 5, 3), &rule), Known::TooWide);
+    assert_eq!(known(&ratio(0.051, 5, 3), &rule), RatioPrecision::TooWide);
     for early in [ratio(0.01, 4, 3), ratio(0.9, 4, 3), ratio(0.9, 9, 2), Ratio { interval: None, ..ratio(0.0, 9, 9) }] {
-        assert_eq!(known(&early, &rule), Known::NotYet, "{early:?}");
+        assert_eq!(known(&early, &rule), RatioPrecision::NotYet, "{early:?}");
     }
     let two = Convergence { min_pairs: 2, min_boots: 2, ..rule };
-    assert_eq!(known(&ratio(0.9, 2, 2), &two), Known::NotYet, "two pairs are too few");
+    assert_eq!(known(&ratio(0.9, 2, 2), &two), RatioPrecision::NotYet, "two pairs are too few");
 }
 
 #[test]

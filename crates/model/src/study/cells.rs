@@ -143,7 +143,7 @@ impl Matrix {
         }
         if let Some(Paths { networks, peers, .. }) = &self.paths {
             for network in networks {
-                let to = |peer: &String| Subject::Path { network: network.clone(), peer: peer.clone(), nic: None };
+                let to = |peer: &String| Subject::path(network, peer, None);
                 all.extend(peers.iter().map(to));
             }
         }
@@ -164,7 +164,7 @@ impl Matrix {
                 disks.attachments().into_iter().map(by).collect()
             }
             (Subject::Path { network, peer, .. }, _, Some(paths)) if !paths.nics.is_empty() => {
-                let by = |nic: Nic| Subject::Path { network: network.clone(), peer: peer.clone(), nic: Some(nic) };
+                let by = |nic: Nic| Subject::path(network, peer, Some(nic));
                 paths.cards().into_iter().map(by).collect()
             }
             _ => vec![place.clone()],

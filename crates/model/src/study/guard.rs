@@ -143,13 +143,12 @@ fn shares(text: &str, rate: BitRate) -> Result<String, GuardError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::rate::MBIT as M;
 
     fn guard() -> GuardPolicy {
         let policy = "[class.a]\nmin = \"{30%}\"\nmax = \"{60%}\"\n[class.b]\nmax = \"{12.5%}\"\n";
         GuardPolicy { options: Vec::new(), classes: vec!["a".into(), "b".into()], policy: policy.into() }
     }
-
-    const M: BitRate = BitRate::new(1_000_000);
 
     fn plugged(interface: &str, carries: BitRate) -> Plugged {
         Plugged { interface: interface.into(), uplink: "wire".into(), carries }

@@ -76,6 +76,9 @@ pub struct NamedPath {
     /// Descriptors of the receive ring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
+    /// A third end, which sends to the peer as the actor does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub co_sender: Option<String>,
 }
 
 fn first() -> u32 {
@@ -122,12 +125,12 @@ impl From<&Actor> for NamedActor {
             Subject::Disk { target, attachment, state } => {
                 named.disk = Some(NamedDisk { target, state, attachment });
             }
-            Subject::Path { network, peer, nic } => {
+            Subject::Path { network, peer, nic, co_sender } => {
                 let (nic, vhost, queues, ring) = match nic {
                     Some(Nic { model, vhost, queues, ring }) => (Some(model), vhost, queues, ring),
                     None => (None, false, None, None),
                 };
-                named.path = Some(NamedPath { network, peer, nic, vhost, queues, ring });
+                named.path = Some(NamedPath { network, peer, nic, vhost, queues, ring, co_sender });
             }
             Subject::Machine => named.machine = true,
         }
@@ -143,7 +146,10 @@ impl NamedActor {
             (Some(NamedDisk { target, state, attachment }), _) => {
                 Subject::Disk { target: target.clone(), attachment: attachment.clone(), state: *state }
             }
-            (_, Some(p)) => Subject::Path { network: p.network.clone(), peer: p.peer.clone(), nic: nic(p) },
+            (_, Some(p)) => {
+                let (network, peer) = (p.network.clone(), p.peer.clone());
+                Subject::Path { network, peer, nic: nic(p), co_sender: p.co_sender.clone() }
+            }
             (None, None) => Subject::Machine,
         };
         Actor {

@@ -1,29 +1,29 @@
-//! Another form of a study: what of it is of some natures, and the same with other guests.
+//! Another form of a study: what of it is of some resources, and the same with other guests.
 
-use super::{Disks, Matrix, Names, Paths, Sort, Study};
+use super::{Disks, Matrix, Names, Paths, Study, SubjectKind};
 use crate::cell::{Aio, Cache, Kind, Options};
-use crate::study::Nature;
+use crate::study::HostResource;
 
 /// The share of a study's time in which guests boot: as often for few cells as for many.
 const BOOTS: f64 = 0.1;
 
 impl Study {
-    /// The study with those of its cells alone that are of these natures; `None` where none is. It keeps [`BOOTS`] of its
-    /// time, and of the rest as much as they are of its cells. The groups of workloads are asked of `names`.
-    pub fn only(&self, natures: &[Nature], names: &Names) -> Option<Study> {
-        let wanted = |sort: Sort, workload: &str| {
+    /// The study with those of its cells alone that are of these resources; `None` where none is. It keeps [`BOOTS`] of
+    /// its time, and of the rest as much as they are of its cells. The groups of workloads are asked of `names`.
+    pub fn only(&self, resources: &[HostResource], names: &Names) -> Option<Study> {
+        let wanted = |kind: SubjectKind, workload: &str| {
             let traits = names.traits.and_then(|of| of(workload));
-            natures.contains(&Nature::of(sort, traits.as_ref().and_then(|traits| traits.group.as_deref())))
+            resources.contains(&HostResource::of(kind, traits.as_ref().and_then(|traits| traits.group.as_deref())))
         };
         let mut part = self.clone();
         for matrix in &mut part.matrix {
-            let sort = matrix.sort();
-            matrix.workloads.retain(|workload| wanted(sort, workload));
+            let kind = matrix.subject_kind();
+            matrix.workloads.retain(|workload| wanted(kind, workload));
         }
         part.matrix.retain(|matrix| !matrix.workloads.is_empty());
         part.named.retain(|named| {
             let lead = named.cell().map(|cell| cell.lead);
-            lead.is_some_and(|lead| wanted(Sort::of(&lead.subject), &lead.workload))
+            lead.is_some_and(|lead| wanted(SubjectKind::of(&lead.subject), &lead.workload))
         });
         part.drop_what_only_disks_need();
         part.in_the_time_of(self)
@@ -85,12 +85,12 @@ impl Matrix {
         }
     }
 
-    /// The sort of its subjects.
-    fn sort(&self) -> Sort {
+    /// The kind of its subjects.
+    fn subject_kind(&self) -> SubjectKind {
         match self {
-            Matrix { disks: Some(_), .. } => Sort::Disk,
-            Matrix { paths: Some(_), .. } => Sort::Path,
-            _ => Sort::Machine,
+            Matrix { disks: Some(_), .. } => SubjectKind::Disk,
+            Matrix { paths: Some(_), .. } => SubjectKind::Path,
+            _ => SubjectKind::Machine,
         }
     }
 }

@@ -154,9 +154,10 @@ impl Reader<'_> {
         let max_pairs = self.whole(s, "max_pairs", 2, 1000);
         let min_boots = self.whole(s, "min_boots", 1, 100);
         let half_width = self.real(s, "half_width", 0.001, 0.5);
-        let half_width_ratio = match s.table.contains_key("half_width_ratio") {
-            true => self.real(s, "half_width_ratio", 0.01, 1.0).map(Some),
-            false => Some(None),
+        let half_width_ratio = if s.table.contains_key("half_width_ratio") {
+            self.real(s, "half_width_ratio", 0.01, 1.0).map(Some)
+        } else {
+            Some(None)
         };
         let seconds = self.real(s, "seconds", 0.1, 3600.0);
         let max_minutes = self.real(s, "max_minutes", 0.1, 7.0 * 24.0 * 60.0);

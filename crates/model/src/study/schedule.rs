@@ -158,9 +158,10 @@ fn turns(study: &Study, open: Vec<Vec<Cell>>) -> Vec<Vec<Vec<Cell>>> {
 /// The next cell of a turn and its round; `None` where it had its most rounds.
 fn in_turn(study: &Study, open: &[Vec<Cell>], progress: &Progress<'_>) -> Option<(Cell, u32)> {
     let controlled = with_controls(open, progress);
-    let own: BTreeSet<String> = match study.repeat.steady_state {
-        true => study.groups_of(open).chain(controlled.iter().flatten().cloned()).map(|cell| cell.key()).collect(),
-        false => progress.done.iter().map(|s| s.cell.clone()).collect(),
+    let own: BTreeSet<String> = if study.repeat.steady_state {
+        study.groups_of(open).chain(controlled.iter().flatten().cloned()).map(|cell| cell.key()).collect()
+    } else {
+        progress.done.iter().map(|s| s.cell.clone()).collect()
     };
     let done: Vec<&SampleKey> = progress.done.iter().filter(|s| own.contains(&s.cell)).collect();
     let following = || progress.done.iter().map(|s| s.round).max().map_or(0, |round| round.saturating_add(1));
@@ -185,10 +186,12 @@ fn nothing_open(study: &Study, progress: &Progress<'_>) -> DoneReason {
     let (cells, rule) = (study.cells(), study.repeat.convergence());
     let compared: Vec<String> = cells.iter().filter(|cell| study.compares(cell)).map(Cell::key).collect();
     let known = |key: &String| progress.shares.get(key).is_some_and(|share| converged(share, &rule));
-    match compared.is_empty() {
-        false if compared.iter().all(known) => DoneReason::Converged,
-        true if cells.iter().all(|cell| runs(cell, progress)) => DoneReason::FewestRounds,
-        _ => DoneReason::LeftOut,
+    if !compared.is_empty() && compared.iter().all(known) {
+        DoneReason::Converged
+    } else if compared.is_empty() && cells.iter().all(|cell| runs(cell, progress)) {
+        DoneReason::FewestRounds
+    } else {
+        DoneReason::LeftOut
     }
 }
 

@@ -118,20 +118,24 @@ fn judge(e: &Evidence) -> (Verdict, &'static str) {
     let lost = "acknowledged appends did not reach the device";
     let missing = e.counted.is_some_and(|(_, bytes)| bytes < SEEN * e.block_bytes);
     let flushed = e.counted.is_some_and(|(flushes, _)| flushes >= SEEN);
-    match () {
-        () if e.dropped => (Verdict::NotDurable, "cache=unsafe drops the guest's flushes"),
-        () if missing => (Verdict::NotDurable, lost),
-        () if e.counted.is_none() => (Verdict::NotVisible, "the device has no counters here"),
-        () if e.on_server => {
-            (Verdict::NotVisible, "the server acknowledged it; whether its disk has it is not seen from here")
-        }
-        () if e.volatile == Some(true) && !flushed => {
-            (Verdict::NotDurable, "acknowledged appends are in the device's volatile cache, which was not flushed")
-        }
-        () if e.busy => (Verdict::NotVisible, "other processes wrote to the device, too"),
-        () if e.volatile == Some(false) => (Verdict::Durable, "the device has no volatile cache and got every byte"),
-        () if flushed => (Verdict::Durable, "the device got every byte and a flush for each append"),
-        () => (Verdict::NotVisible, "whether the device has a volatile cache is not known, and it got no flushes"),
+    if e.dropped {
+        (Verdict::NotDurable, "cache=unsafe drops the guest's flushes")
+    } else if missing {
+        (Verdict::NotDurable, lost)
+    } else if e.counted.is_none() {
+        (Verdict::NotVisible, "the device has no counters here")
+    } else if e.on_server {
+        (Verdict::NotVisible, "the server acknowledged it; whether its disk has it is not seen from here")
+    } else if e.volatile == Some(true) && !flushed {
+        (Verdict::NotDurable, "acknowledged appends are in the device's volatile cache, which was not flushed")
+    } else if e.busy {
+        (Verdict::NotVisible, "other processes wrote to the device, too")
+    } else if e.volatile == Some(false) {
+        (Verdict::Durable, "the device has no volatile cache and got every byte")
+    } else if flushed {
+        (Verdict::Durable, "the device got every byte and a flush for each append")
+    } else {
+        (Verdict::NotVisible, "whether the device has a volatile cache is not known, and it got no flushes")
     }
 }
 

@@ -184,9 +184,12 @@ impl<'a> Chained<'a> {
         let figures: Vec<BTreeMap<u32, (u32, f64)>> =
             std::iter::once(&first).chain(cells.iter().map(|c| c.1)).map(|cell| figures(run, cell)).collect();
         let rounds = figures.last().into_iter().flatten().filter_map(|(round, (boot, _))| {
-            let of = |all: &BTreeMap<u32, (u32, f64)>| match all.is_empty() {
-                true => Some(0.0),
-                false => all.get(round).filter(|(other, _)| other == boot).map(|(_, figure)| *figure),
+            let of = |all: &BTreeMap<u32, (u32, f64)>| {
+                if all.is_empty() {
+                    Some(0.0)
+                } else {
+                    all.get(round).filter(|(other, _)| other == boot).map(|(_, figure)| *figure)
+                }
             };
             Some((*boot, figures.iter().map(of).collect::<Option<Vec<f64>>>()?))
         });

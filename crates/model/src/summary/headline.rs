@@ -1,5 +1,5 @@
-//! The headlines, one a nature and kind of guest: what the best guest that one would make by default gets of this host;
-//! where the study compares with something else, what its first cells get of that.
+//! The headlines, one for each resource of the host and kind of guest: what the best guest that one would make by
+//! default gets of this host; where the study compares with something else, what its first cells get of that.
 
 use super::shares::{overall, verdict};
 use super::{CellRow, Headline, Share};
@@ -7,7 +7,7 @@ use crate::cell::{Aio, Attachment, Baseline, Cache, Cell};
 use crate::modelled::ModelledDisk;
 use crate::run::Run;
 use crate::stats::{Convergence, Ratio, converged};
-use crate::study::Nature;
+use crate::study::HostResource;
 
 /// The set-up that a headline prefers: a paravirtual disk on the whole device.
 const TARGET: &str = "device";
@@ -48,7 +48,7 @@ fn reference<'a>(shares: &[&'a Share]) -> Option<&'a Share> {
 /// From this share of a cap on a guest reaches it.
 const REACHES: f64 = 0.95;
 
-/// The headlines of a run, one of each nature and kind of guest of which there is a pair of what it would be about.
+/// The headlines of a run, one of each resource and kind of guest of which there is a pair of what it would be about.
 pub(super) fn headlines(
     run: &Run,
     cells: &[CellRow],
@@ -58,13 +58,13 @@ pub(super) fn headlines(
     emulated: bool,
 ) -> Vec<Headline> {
     let of = |nature| {
-        let own = |share: &&Share| Nature::of_cell(&share.cell, &run.workloads) == nature;
+        let own = |share: &&Share| HostResource::of_cell(&share.cell, &run.workloads) == nature;
         let own: Vec<&Share> = shares.iter().filter(own).collect();
         // Against something else than the host the first cells stand for all.
         let kinds = if baseline.is_native() { kinds(&own) } else { vec![own] };
         kinds.into_iter().filter_map(move |own| headline(run, cells, (nature, &own), baseline, rule, emulated))
     };
-    Nature::ALL.into_iter().flat_map(of).collect()
+    HostResource::ALL.into_iter().flat_map(of).collect()
 }
 
 /// The shares by the kind of guest that they are of: those with a machine first, else in the order in which they come.
@@ -83,7 +83,7 @@ fn kinds<'a>(shares: &[&'a Share]) -> Vec<Vec<&'a Share>> {
 fn headline(
     run: &Run,
     cells: &[CellRow],
-    (nature, shares): (Nature, &[&Share]),
+    (nature, shares): (HostResource, &[&Share]),
     baseline: &Baseline,
     rule: &Convergence,
     emulated: bool,
@@ -96,9 +96,10 @@ fn headline(
     let known = converged(&ratio, rule);
     let workloads: Vec<String> = of.iter().map(|s| workload(s, baseline)).collect();
     let enough = ratio.pairs >= rule.min_pairs && ratio.boots >= rule.min_boots;
-    let figure = match enough || ratio.told_interval().is_some() {
-        true => percent(&ratio),
-        false => format!("{:.0} %", ratio.value * 100.0),
+    let figure = if enough || ratio.told_interval().is_some() {
+        percent(&ratio)
+    } else {
+        format!("{:.0} %", ratio.value * 100.0)
     };
     let figure = if enough { figure } else { format!("so far about {figure}") };
     let contained = best.cell.lead.side.shares_kernel();
@@ -110,15 +111,8 @@ fn headline(
     let cap = run.environment.cap_ratio.map(|cap| format!("a cap of {:.0} % of {host} (--gentle)", cap * 100.0));
     let seen_by = best.cell.lead.subject.seen_by().unwrap_or_else(|| best.cell.lead.side.to_string());
     let at = format!("{seen_by} on {}", best.cell.lead.subject.place());
-    let told = match baseline.is_native() {
-        // What the guest gets beyond it is not known.
-        true if cap.is_some() && enough && ratio.value >= REACHES => format!(
-            "{who} made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
-             the cap",
-            cap.unwrap_or_default(),
-        ),
-        true => format!("{who} made by vmio gets {figure} of {}{emulation}: {at}", cap.unwrap_or(host),),
-        false => format!(
+    let told = if !baseline.is_native() {
+        format!(
             "{guest} gets {figure} of what {} gets{emulation}{}",
             compared.first()?.1.place_key(),
             match (cap, &run.environment.modelled) {
@@ -126,7 +120,16 @@ fn headline(
                 (None, Some(disk)) => format!(", both on {}", disk.headline()),
                 (None, None) => String::new(),
             },
-        ),
+        )
+    } else if cap.is_some() && enough && ratio.value >= REACHES {
+        // What the guest gets beyond it is not known.
+        format!(
+            "{who} made by vmio reaches {}: at least that much it gets{emulation}; {at} got {figure} of \
+             the cap",
+            cap.unwrap_or_default(),
+        )
+    } else {
+        format!("{who} made by vmio gets {figure} of {}{emulation}: {at}", cap.unwrap_or(host))
     };
     let doubt = if known { String::new() } else { format!("; {}", verdict(&ratio, rule)) };
     Some(Headline {

@@ -168,9 +168,10 @@ fn cpu(samples: &[&Sample], workloads: &[WorkloadTraits], environment: &Environm
     let requests: f64 = samples.iter().map(|s| amount(s, workloads, Unit::Requests)).sum();
     let used: Vec<CpuUse> = samples.iter().map(|s| s.cpu()).collect();
     // One clock for all: a run that an older version began goes on in its ticks.
-    let (clock, used) = match used.iter().all(|cpu| cpu.kernel_seconds.is_some()) {
-        true => (CpuClock::Processes, used),
-        false => (CpuClock::Ticks, samples.iter().map(|s| CpuUse::by_ticks(&s.seen)).collect()),
+    let (clock, used) = if used.iter().all(|cpu| cpu.kernel_seconds.is_some()) {
+        (CpuClock::Processes, used)
+    } else {
+        (CpuClock::Ticks, samples.iter().map(|s| CpuUse::by_ticks(&s.seen)).collect())
     };
     let kernel: Option<f64> = used.iter().map(|cpu| cpu.kernel_seconds).sum();
     let kernel = kernel.filter(|_| !used.is_empty());

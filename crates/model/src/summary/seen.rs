@@ -69,7 +69,7 @@ pub(super) fn seen(samples: &[&Sample]) -> Vec<SeenRow> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::figure::{Reading, Unit};
-    use crate::result::{Seen, Watched};
+    use crate::result::{ProbeResult, Watched};
     use crate::summary::summarise;
     use crate::testing::{Bench, native};
 
@@ -84,7 +84,10 @@ mod tests {
             let energy = |domain: &str, joules: f64| Reading::scalar("energy", joules).with("domain", domain);
             let figures = vec![energy("package-0", 40.0 + i as f64), energy("dram", 3.0), Reading::scalar("odd", 1.0)];
             let units = [("energy".to_owned(), Unit::Joules)].into();
-            sample.seen.push(Seen { units, ..Seen::here(Watched::Other("powercap".into()), "powercap", figures) });
+            sample.seen.push(ProbeResult {
+                units,
+                ..ProbeResult::here(Watched::Other("powercap".into()), "powercap", figures)
+            });
         }
         // One sample without it has none: it is no 0.
         run.samples[0].seen.pop();

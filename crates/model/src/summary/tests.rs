@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::figure::Reading;
-use crate::result::{Accel, CpuUse, Mark, Sample, Seen, Watched};
+use crate::result::{Accel, CpuUse, Mark, ProbeResult, Sample, Watched};
 use crate::run::Run;
 use crate::stats::Interval;
 use crate::testing::{Bench, guest, native, virtio};
@@ -91,7 +91,7 @@ fn a_row_says_how_busy_its_guests_processors_were() {
     let busy = |run: &Run, cell: &Cell| summarise(run).cell(&cell.key()).unwrap().cpu.vcpu_busy_ratio;
     assert_eq!(busy(&run, &guest), None, "how long was looked is not known");
     for s in &mut run.samples {
-        s.seen.push(Seen::here(Watched::Others, "others", vec![Reading::scalar("seconds", 1.0)]));
+        s.seen.push(ProbeResult::here(Watched::Others, "others", vec![Reading::scalar("seconds", 1.0)]));
     }
     let one = busy(&run, &guest).unwrap();
     assert!((one - 0.25).abs() < 0.02, "{one}");

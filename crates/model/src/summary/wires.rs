@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::figure::{Reading, scalar};
-use crate::result::{SECONDS, Sample, Seen, WAY, Watched};
+use crate::result::{ProbeResult, SECONDS, Sample, WAY, Watched};
 use crate::stats::{Estimate, mean};
 
 /// What went through an interface, with all headers, over the samples of a cell.
@@ -31,7 +31,7 @@ pub struct Carried {
 
 /// Those of this host that were watched, in the order in which they came.
 pub(super) fn wires(samples: &[&Sample]) -> Vec<Wire> {
-    let mut by_link: Vec<(&str, Vec<&Seen>)> = Vec::new();
+    let mut by_link: Vec<(&str, Vec<&ProbeResult>)> = Vec::new();
     for seen in samples.iter().flat_map(|sample| &sample.seen).filter(|seen| seen.node.is_empty()) {
         let Watched::Link(link) = &seen.watched else { continue };
         match by_link.iter_mut().find(|(known, _)| known == link) {
@@ -39,17 +39,17 @@ pub(super) fn wires(samples: &[&Sample]) -> Vec<Wire> {
             None => by_link.push((link, vec![seen])),
         }
     }
-    let wire = |(link, all): (&str, Vec<&Seen>)| {
+    let wire = |(link, all): (&str, Vec<&ProbeResult>)| {
         let carried = |way: &str| carried(&all, way);
         Some(Wire { link: link.to_owned(), received: carried("received")?, sent: carried("sent")? })
     };
     by_link.into_iter().filter_map(wire).collect()
 }
 
-fn carried(all: &[&Seen], way: &str) -> Option<Carried> {
+fn carried(all: &[&ProbeResult], way: &str) -> Option<Carried> {
     let of = |figure: &str, rate: bool| {
         let is = |reading: &&Reading| reading.figure == figure && reading.labels.get(WAY).is_some_and(|its| its == way);
-        let value = |seen: &&Seen| {
+        let value = |seen: &&ProbeResult| {
             let amount = seen.figures.iter().find(is)?.value.typical()?;
             let seconds = scalar(&seen.figures, SECONDS).filter(|s| *s > 0.0);
             if rate { Some(amount / seconds?) } else { Some(amount) }

@@ -50,7 +50,7 @@ pub(super) fn number((major, minor): (u32, u32)) -> String {
 pub(super) fn clean(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',
-        c if crate::shown::is_hidden(c) => '?',
+        c if crate::sanitize::is_hidden(c) => '?',
         c => c,
     };
     text.chars().map(safe).collect()

@@ -161,6 +161,12 @@ actors = [
   { side = "native", disk = { target = "device" }, workload = "seq-read" },
   { side = "native", nth = 2, shape = { vcpus = 2 }, disk = { target = "device" }, workload = "seq-read" },
 ]
+
+[[cell]]
+[[cell.actors]]
+side = "qemu"
+path = { network = "bridge", peer = "far", nic = "virtio-net", co_sender = "host" }
+workload = "iperf3"
 "#;
 
 /// Disk and machine at once; two guests and the host; two native sides.
@@ -176,6 +182,8 @@ fn cells_of_several_actors_are_named_one_by_one() {
             "bridge.host/native/iperf3 & bridge.far/native#2/iperf3 & machine/native/zstd",
             "bridge.host/qemu/virtio-net+vhost/iperf3 & bridge.far/qemu#2/e1000+q2/iperf3 & machine/native/zstd",
             "device/native/seq-read & device/native:vcpus=2#2/seq-read",
+            "bridge.far+host/native/iperf3",
+            "bridge.far+host/qemu/virtio-net/iperf3",
         ]
     );
     let cells = study.cells();

@@ -184,6 +184,13 @@ fn actors_are_held_to_what_they_are() {
             "15: cell.actors.path.nic: says something of a guest, and this is native",
         ]
     );
+    let third = |end: &str| {
+        let path = format!("path = {{ network = \"veth\", peer = \"host\", {end} }}");
+        said(&no_disks(), &format!("[[cell]]\nactors = [\n{{ side = \"native\", {path}, workload = \"iperf3\" }}\n]\n"))
+    };
+    assert_eq!(third("co_sender = \"far\""), [""; 0]);
+    assert!(third("co_sender = \"fra\"")[0].contains("cell.actors.path.co_sender: unknown entry `fra`"));
+    assert!(third("co_senders = \"far\"")[0].contains("unknown key; did you mean `co_sender`?"));
     let shapes = "[[matrix]]\nsides = [\"native\"]\nshapes = [{ vcpus = 2, machine = \"pc\" }]\nmachine = true\nworkloads = [\"openssl\"]\n";
     assert_eq!(one(&no_disks(), shapes), "15: matrix.shapes.machine: says something of a guest, and this is native");
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use vmio_model::cell::Cell;
 use vmio_model::figure::{Figure, Unit};
 use vmio_model::result::{DiskTraits, WorkloadTraits};
-use vmio_model::study::{Family, Names, Rates, SettingName, Sort, Study, WordError, WorkloadName};
+use vmio_model::study::{Family, Names, Rates, SettingName, Study, SubjectKind, WordError, WorkloadName};
 
 const QUICK: &str = include_str!("../../../../studies/quick.toml");
 const SPARSE: &str = include_str!("../../../../studies/sparse.toml");
@@ -75,9 +75,14 @@ fn names() -> Names {
             "rand-write-32",
             "durable-append",
         ]
-        .map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk })
+        .map(|name| WorkloadName { name: name.into(), works_on: SubjectKind::Disk })
         .into(),
-        workload_families: vec![Family { grammar: "job-<n>", example: "job-7", recognise: job, works_on: Sort::Disk }],
+        workload_families: vec![Family {
+            grammar: "job-<n>",
+            example: "job-7",
+            recognise: job,
+            works_on: SubjectKind::Disk,
+        }],
         ..Names::default()
     }
 }
@@ -89,15 +94,15 @@ fn shipped_names() -> Names {
     names.targets.extend(more.map(str::to_owned));
     names.drivers.extend(["ahci", "nvme", "virtio-scsi"].map(str::to_owned));
     let sizes = ["seq-write-7680-d1", "seq-write-64k-d1"];
-    names.workloads.extend(sizes.map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk }));
+    names.workloads.extend(sizes.map(|name| WorkloadName { name: name.into(), works_on: SubjectKind::Disk }));
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     names.networks = list(&["bridge"]);
     names.peers = list(&["host"]);
-    names.nics = list(&["virtio-net", "e1000", "e1000e", "rtl8139"]);
-    let net = ["iperf3-tcp", "iperf3-tcp-reverse", "iperf3-udp", "sockperf-tcp"].map(|name| (name, Sort::Path));
+    names.nics = list(&["virtio-net", "e1000", "e1000e", "rtl8139", "vmxnet3"]);
+    let net = ["iperf3-tcp", "iperf3-tcp-reverse", "iperf3-udp", "sockperf-tcp"].map(|name| (name, SubjectKind::Path));
     let machine = "openssl-aes-256-cbc zstd-3 lu sharpen allocate memory-write page-faults stress-ng-vm \
                    stream-copy-32m stream-scale-32m stream-add-32m stream-triad-32m";
-    let all = net.into_iter().chain(machine.split(' ').map(|name| (name, Sort::Machine)));
+    let all = net.into_iter().chain(machine.split(' ').map(|name| (name, SubjectKind::Machine)));
     names.workloads.extend(all.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
     names.traits = Some(of_machines);
     names
@@ -109,7 +114,7 @@ fn all_names() -> Names {
     let list = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>();
     names.networks.insert(0, "veth".to_owned());
     names.peers.extend(list(&["far"]));
-    let more = [("iperf3", Sort::Path), ("openssl", Sort::Machine), ("zstd", Sort::Machine)];
+    let more = [("iperf3", SubjectKind::Path), ("openssl", SubjectKind::Machine), ("zstd", SubjectKind::Machine)];
     names.workloads.extend(more.map(|(name, works_on)| WorkloadName { name: name.into(), works_on }));
     names.settings = vec![
         SettingName { name: "read-ahead", value: kib },

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use vmio_model::cell::Cell;
 use vmio_model::study::plan::estimate;
-use vmio_model::study::{Family, Names, Nature, Rates, Sort, Study};
+use vmio_model::study::{Family, HostResource, Names, Rates, Study, SubjectKind};
 
 use super::{FULL, QUICK, SHAFER, SPARSE, disks, rates, shipped_names, study, traits, whole};
 
@@ -43,34 +43,34 @@ fn the_quick_study_has_what_the_demo_promises() {
     assert!(plan.max_seconds <= 540.0);
 }
 
-/// Each nature is a part of the quick study, and keeps as much of its time.
+/// Each resource is a part of the quick study, and keeps as much of its time.
 #[test]
 fn a_part_of_a_study_is_what_is_of_the_natures_that_were_asked_for() {
     let (quick, names) = (study(QUICK), shipped_names());
-    let part = |natures: &[Nature]| quick.only(natures, &names).unwrap();
+    let part = |resources: &[HostResource]| quick.only(resources, &names).unwrap();
     let cells = |part: &Study| part.cells().iter().map(Cell::key).collect::<BTreeSet<_>>();
     let mut all = BTreeSet::new();
-    for (nature, count) in [
-        (Nature::Storage, 18),
-        (Nature::Network, 6),
-        (Nature::Cpu, 8),
+    for (resource, count) in [
+        (HostResource::Storage, 18),
+        (HostResource::Network, 6),
+        (HostResource::Cpu, 8),
         // The others of memory are in a group that is not known here.
-        (Nature::Memory, 2),
+        (HostResource::Memory, 2),
     ] {
-        let part = part(&[nature]);
-        assert_eq!(cells(&part).len(), count, "{nature}");
+        let part = part(&[resource]);
+        assert_eq!(cells(&part).len(), count, "{resource}");
         let minutes = 0.8 + 7.2 * count as f64 / 34.0;
-        assert!((part.repeat.max_minutes - minutes).abs() < 1e-9, "{nature}: {}", part.repeat.max_minutes);
-        assert_eq!(part.has_disks(), nature == Nature::Storage);
+        assert!((part.repeat.max_minutes - minutes).abs() < 1e-9, "{resource}: {}", part.repeat.max_minutes);
+        assert_eq!(part.has_disks(), resource == HostResource::Storage);
         assert_eq!((part.size.is_some(), part.repeat.max_gib_written.is_some()), (part.has_disks(), part.has_disks()));
         assert_eq!(Study::parse("stored", &part.to_toml(), &names).unwrap(), part);
         let plan = estimate(&part, &traits(), &Rates { cell_overhead_seconds: 1.0, boot_seconds: 3.0, ..rates() });
-        assert!(!plan.over_time, "{nature}: {plan:#?}");
+        assert!(!plan.over_time, "{resource}: {plan:#?}");
         all.extend(cells(&part));
     }
     assert_eq!(all, cells(&quick));
-    assert_eq!(part(&Nature::ALL), quick);
-    assert_eq!(study(SPARSE).only(&[Nature::Network], &names), None);
+    assert_eq!(part(&HostResource::ALL), quick);
+    assert_eq!(study(SPARSE).only(&[HostResource::Network], &names), None);
 }
 
 /// Beside the guests, or in their place; what another machine is has no guests of vmio's.
@@ -93,7 +93,9 @@ fn a_study_with_other_guests_has_them_in_every_part() {
     assert!((both.repeat.max_minutes - (0.8 + 7.2 * 47.0 / 34.0)).abs() < 1e-9, "{}", both.repeat.max_minutes);
     assert_eq!(both.repeat.max_gib_written, quick.repeat.max_gib_written);
     let alone = quick.with_guests(&["container"]).unwrap();
-    assert!(alone.boots_nothing() && Nature::ALL.iter().all(|nature| alone.only(&[*nature], &names).is_some()));
+    assert!(
+        alone.boots_nothing() && HostResource::ALL.iter().all(|resource| alone.only(&[*resource], &names).is_some())
+    );
     assert_eq!((of(&alone, "container"), of(&alone, "qemu").len()), (of(&quick, "native"), 0));
     assert_eq!(Study::parse("stored", &alone.to_toml(), &names).unwrap(), alone);
     assert_eq!(quick.with_guests(&["qemu"]).unwrap(), quick);
@@ -121,7 +123,7 @@ fn every_shipped_study_is_read() {
         ("light", include_str!("../../../../studies/light.toml"), 31),
     ];
     let recognise = |_: &str| Some(Ok(()));
-    let family = Family { grammar: "<any>", example: "x", recognise, works_on: Sort::Disk };
+    let family = Family { grammar: "<any>", example: "x", recognise, works_on: SubjectKind::Disk };
     let mut names = Names { workload_families: vec![family], ..shipped_names() };
     names.targets.extend(["lvm", "lvm-thin"].map(str::to_owned));
     for (name, text, cells) in others {

@@ -244,9 +244,10 @@ fn bind(Bound { from, to, word }: &Bound) -> io::Result<()> {
     }
     fs::create_dir_all(to.parent().unwrap_or(Path::new("/")))?;
     let is_dir = FileType::from_raw_mode(rustix::fs::fstat(&tree)?.st_mode) == FileType::Directory;
-    match is_dir {
-        true => fs::create_dir(to)?,
-        false => File::create(to).map(drop)?,
+    if is_dir {
+        fs::create_dir(to)?;
+    } else {
+        File::create(to).map(drop)?;
     }
     move_mount(tree.as_fd(), "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(doing("bind", to))?;
     if *word == SHOW { read_only(to) } else { Ok(()) }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{End, Error, Exec, FileIdentity, FileSample, FileStat, Opened, SamplePlan, Spare, spare};
+use crate::{End, Error, Exec, FileIdentity, FileSample, FileStat, Opened, RemoteDevice, SamplePlan, device_safety};
 
 /// Size of the pieces in which data goes: small enough that others get their turn.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
@@ -33,9 +33,11 @@ pub(crate) enum Request {
     /// Make a new file of so many bytes of holes, and keep it open: what it is by its descriptor.
     MakeFile { path: PathBuf, bytes: u64 },
     /// Look whether a device may be overwritten, and hold it.
-    Spare { device: PathBuf, force: bool },
+    #[serde(rename = "spare")]
+    HoldDevice { device: PathBuf, force: bool },
     /// Open the one that request `of` holds for writing: what it is by its descriptor.
-    OpenSpare { of: u32, force: bool },
+    #[serde(rename = "open_spare")]
+    OpenHeldDevice { of: u32, force: bool },
     /// Entries of a directory.
     List { dir: PathBuf },
     /// What a path is.
@@ -74,17 +76,30 @@ pub(crate) enum Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
+    /// What was asked for is done.
     Done,
+    /// The command runs, as this process.
     Started { pid: u32 },
+    /// The command has ended.
     Ended { end: End, truncated: bool },
+    /// Entries of a directory.
     Names { names: Vec<String> },
+    /// What a path is; `None` where nothing is there.
     Stat { stat: Option<FileStat> },
+    /// Where a link points; `None` for what is none.
     Link { to: Option<PathBuf> },
+    /// Bytes in the page cache; `None` where the kernel cannot count them.
     Bytes { bytes: Option<u64> },
+    /// Which file it is; `None` where nothing is there.
     Identity { identity: Option<FileIdentity> },
+    /// What a descriptor is; `None` where there is none.
     Opened { opened: Option<Opened> },
-    Spare { spare: Box<Spare> },
+    /// The device that is held.
+    #[serde(rename = "spare")]
+    DeviceHeld { spare: Box<RemoteDevice> },
+    /// The time on a clock.
     Seconds { seconds: f64 },
+    /// What was asked for failed.
     Failed { failure: Failure },
 }
 
@@ -165,12 +180,12 @@ impl From<Error> for Failure {
 }
 
 /// A device that is not used, on its way through the wire.
-pub(crate) fn not_spare(error: spare::Error) -> Error {
+pub(crate) fn unsafe_device(error: device_safety::Error) -> Error {
     let node = String::new();
     match error {
-        spare::Error::Io { what, path, source } => Error::File { node, what, path, source },
-        spare::Error::Refused { device, reason } => Error::Refused { node, device, reason },
-        spare::Error::Node(error) => error,
+        device_safety::Error::Io { what, path, source } => Error::File { node, what, path, source },
+        device_safety::Error::Refused { device, reason } => Error::Refused { node, device, reason },
+        device_safety::Error::Node(error) => error,
     }
 }
 

@@ -14,11 +14,11 @@ use crate::agent::message::{PIECE_BYTES, Reply, Request, decode_samples};
 use crate::agent::stream::Halves;
 use crate::helper::proto::{Frame, Kind};
 use crate::local::child::Stream;
-use crate::local::{KEEP_BYTES, Kept};
+use crate::local::{CapturedOutput, KEEP_BYTES};
 use crate::machine::DEATH_LIMIT;
 use crate::{
-    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Node, Opened, Output, Process, Reader, Result,
-    SamplePlan, Sampling, Spare,
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Node, Opened, Output, Peek, Process, Reader,
+    RemoteDevice, Result, SamplePlan, Sampling,
 };
 
 /// A machine behind an agent. When the last use of it is dropped, the session ends and the agent
@@ -185,7 +185,7 @@ impl Reader for Remote {
     }
 
     /// Refused: what is looked at is held open meanwhile, which an agent does for nobody.
-    fn glance(&self, at: &At, _most_bytes: usize) -> Result<Glance> {
+    fn peek(&self, at: &At, _most_bytes: usize) -> Result<Peek> {
         let path = match at {
             At::Path(path) => path.clone(),
             At::Open(o) => format!("/proc/{}/fd/{}", o.pid, o.fd).into(),
@@ -220,7 +220,7 @@ impl Node for Remote {
         match call.answer()? {
             Reply::Started { pid } => {
                 let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
-                let kept = Kept { limit, ..Kept::default() };
+                let kept = CapturedOutput { limit, ..CapturedOutput::default() };
                 Ok(Box::new(RemoteProcess {
                     call,
                     program: cmd.program.clone(),
@@ -250,15 +250,15 @@ impl Node for Remote {
         }
     }
 
-    fn spare(&self, device: &Path, force: bool) -> Result<Spare> {
-        match self.ask(&Request::Spare { device: device.into(), force })? {
-            Reply::Spare { spare } => Ok(*spare),
+    fn hold_device(&self, device: &Path, force: bool) -> Result<RemoteDevice> {
+        match self.ask(&Request::HoldDevice { device: device.into(), force })? {
+            Reply::DeviceHeld { spare } => Ok(*spare),
             other => Err(self.unexpected(&other)),
         }
     }
 
-    fn open_spare(&self, spare: &Spare, force: bool) -> Result<Opened> {
-        match self.ask(&Request::OpenSpare { of: spare.held, force })? {
+    fn open_held_device(&self, device: &RemoteDevice, force: bool) -> Result<Opened> {
+        match self.ask(&Request::OpenHeldDevice { of: device.held, force })? {
             Reply::Opened { opened: Some(opened) } => Ok(opened),
             other => Err(self.unexpected(&other)),
         }
@@ -298,7 +298,7 @@ struct RemoteProcess {
     call: Call,
     program: String,
     pid: u32,
-    kept: Kept,
+    kept: CapturedOutput,
     end: Option<End>,
     timed_out: bool,
 }

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Instant;
 
 use crate::agent::Outlet;
-use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples, not_spare};
+use crate::agent::message::{Failure, INPUT_BYTES, PIECE_BYTES, Reply, Request, encode_samples, unsafe_device};
+use crate::device_safety::{self, Pinned};
 use crate::helper::proto::Kind;
 use crate::journal::held::by_descriptor;
 use crate::local::KEEP_BYTES;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{DEATH_LIMIT, lock};
-use crate::spare::{self, Pinned};
-use crate::{Change, End, Error, Exec, Journal, Local, Reader, Result, Sampling, Spare};
+use crate::{Change, End, Error, Exec, Journal, Local, Reader, RemoteDevice, Result, Sampling};
 
 pub(crate) struct Session {
     /// The number in the client's hello.
@@ -30,13 +30,13 @@ pub(crate) struct Session {
     sampling: HashMap<u32, Box<dyn Sampling>>,
     /// Files that are kept open until the end.
     held: Held,
-    spares: Spares,
+    devices: HeldDevices,
 }
 
 type Held = Arc<Mutex<Vec<File>>>;
 
 /// Devices that are held, by the request that asked for them.
-type Spares = Arc<Mutex<HashMap<u32, Arc<Pinned>>>>;
+type HeldDevices = Arc<Mutex<HashMap<u32, Arc<Pinned>>>>;
 
 /// Commands by the request that started them.
 type Running = Arc<Mutex<HashMap<u32, Arc<Handle>>>>;
@@ -51,8 +51,8 @@ impl Session {
     pub fn new(nonce: u64, journal: Arc<Journal>, out: Arc<Outlet>) -> Self {
         let node = Local::owned(Arc::clone(&journal));
         let (incoming, sampling) = (HashMap::new(), HashMap::new());
-        let (running, held, spares) = (Running::default(), Held::default(), Spares::default());
-        Self { nonce, out, node, journal, incoming, running, sampling, held, spares }
+        let (running, held, devices) = (Running::default(), Held::default(), HeldDevices::default());
+        Self { nonce, out, node, journal, incoming, running, sampling, held, devices }
     }
 
     /// Does what is asked. What may take long goes to a thread of its own.
@@ -73,18 +73,18 @@ impl Session {
                 let made = self.make_file(&path, bytes);
                 self.answer(id, made);
             }
-            Request::Spare { device, force } => {
-                let spares = Arc::clone(&self.spares);
+            Request::HoldDevice { device, force } => {
+                let devices = Arc::clone(&self.devices);
                 self.aside(id, move |_| {
-                    let spare = look_at_spare(&node, id, &device, force, &spares).map_err(not_spare)?;
-                    Ok(Reply::Spare { spare: Box::new(spare) })
+                    let device = hold_device(&node, id, &device, force, &devices).map_err(unsafe_device)?;
+                    Ok(Reply::DeviceHeld { spare: Box::new(device) })
                 });
             }
-            Request::OpenSpare { of, force } => match lock(&self.spares).get(&of).cloned() {
+            Request::OpenHeldDevice { of, force } => match lock(&self.devices).get(&of).cloned() {
                 None => self.out.fail(id, "no such device is held"),
                 Some(pinned) => {
                     let held = Arc::clone(&self.held);
-                    self.aside(id, move |_| hold(&held, open_spare(&node, &pinned, force).map_err(not_spare)?));
+                    self.aside(id, move |_| hold(&held, open_device(&node, &pinned, force).map_err(unsafe_device)?));
                 }
             },
             Request::Kill { of } => {
@@ -240,11 +240,17 @@ impl Session {
     }
 }
 
-/// Looks whether a device may be overwritten, and holds it.
-fn look_at_spare(node: &Local, held: u32, asked: &Path, force: bool, spares: &Spares) -> spare::Result<Spare> {
+/// Checks whether a device may be overwritten, and holds it for request `held`.
+fn hold_device(
+    node: &Local,
+    held: u32,
+    asked: &Path,
+    force: bool,
+    devices: &HeldDevices,
+) -> device_safety::Result<RemoteDevice> {
     let pinned = Pinned::of(node, asked)?;
-    let told = spare::check(node, &pinned, force)?;
-    let spare = Spare {
+    let told = device_safety::check(node, &pinned, force)?;
+    let device = RemoteDevice {
         held,
         asked: asked.into(),
         node: pinned.node.clone(),
@@ -252,14 +258,14 @@ fn look_at_spare(node: &Local, held: u32, asked: &Path, force: bool, spares: &Sp
         identity: pinned.identity.clone(),
         told,
     };
-    lock(spares).insert(held, Arc::new(pinned));
-    Ok(spare)
+    lock(devices).insert(held, Arc::new(pinned));
+    Ok(device)
 }
 
-/// Looks at it once more, and opens it for writing.
-fn open_spare(node: &Local, pinned: &Pinned, force: bool) -> spare::Result<File> {
+/// Checks it once more, and opens it for writing.
+fn open_device(node: &Local, pinned: &Pinned, force: bool) -> device_safety::Result<File> {
     pinned.same(node)?;
-    spare::check(node, pinned, force)?;
+    device_safety::check(node, pinned, force)?;
     pinned.open_alone(node)
 }
 

@@ -41,7 +41,7 @@ macro_rules! made_up_others {
             let is = |stat| $crate::fake::made_identity(&to, stat);
             Ok(stat.map(|stat| $crate::Opened { pid, fd, is: is(stat), readable: true }))
         }
-        fn glance(&self, at: &$crate::At, most_bytes: usize) -> $crate::Result<$crate::Glance> {
+        fn peek(&self, at: &$crate::At, most_bytes: usize) -> $crate::Result<$crate::Peek> {
             let path = match at {
                 $crate::At::Path(path) => path.clone(),
                 $crate::At::Open(o) => {
@@ -54,7 +54,7 @@ macro_rules! made_up_others {
                 _ => $crate::Reader::read_foreign(self, &path, $crate::FOREIGN_BYTES)?,
             };
             start.truncate(most_bytes);
-            Ok($crate::Glance::made_up(start, $crate::Reader::cached_bytes(self, &path), path))
+            Ok($crate::Peek::made_up(start, $crate::Reader::cached_bytes(self, &path), path))
         }
     };
 }

@@ -9,14 +9,14 @@
 //!
 //! | helper | what for | bears its owner's mark | when its owner is killed |
 //! |---|---|---|---|
-//! | `journal/warden.rs` | what a killed owner leaves running | no: it outlives it | ends all that do, then itself |
-//! | `errand` (and `tap`) | storage that may not answer | no: it may be stuck, and is left then | ends, with its call |
-//! | `rig/disks/modelled` | a disk in memory | yes ([`crate::Journal::serve_by`]) | ends, at the latest by the warden |
+//! | `journal/reaper.rs` | what a killed owner leaves running | no: it outlives it | ends all that do, then itself |
+//! | `io_worker` (and `tap`) | storage that may not answer | no: it may be stuck, and is left | ends, with its call |
+//! | `rig/disks/modelled` | a disk in memory | yes ([`crate::Journal::serve_by`]) | ends, at the latest by the reaper |
 //!
 //! **What differs, and why.**
-//! - A run behind `vmio/front.rs` is the same command once more, not a helper with a word: it has the caller's
-//!   arguments, terminal and standard streams, so its line is one more descriptor, and it is killed with the one in
-//!   front (its own helpers and journal are there for the rest). Line and limits are from here.
+//! - A run under `vmio/supervisor.rs` is the same command once more, not a helper with a word: it has the caller's
+//!   arguments, terminal and standard streams, so its line is one more descriptor, and it is killed with its
+//!   supervisor (its own helpers and journal are there for the rest). Line and limits are from here.
 //! - An agent (`agent`) is the same framing ([`proto`]) over a stream that may be a serial line, with many requests at
 //!   once. It is started by a machine's own means; its processes there (an init's, a container's) make namespaces or
 //!   reap all orphans, and speak with no owner.

@@ -10,8 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2, statfs};
 
 use crate::journal::change::{Change, Scope, patience, silent};
-use crate::journal::errand;
 use crate::journal::error::{NotUndone, OutOfBounds};
+use crate::journal::io_task;
 use crate::linux::mounts::{self, NetworkMount};
 use crate::machine;
 
@@ -24,11 +24,11 @@ pub(crate) const CGROUP2: i64 = 0x6367_7270;
 /// Takes a change back if it is within bounds; `scratch` are the places that its journal recorded.
 pub(crate) fn undo(change: &Change, scope: &Scope<'_>, scratch: &[PathBuf]) -> Result<(), NotUndone> {
     if let Change::File { path, .. } | Change::Dir { path, .. } = change
-        && crate::errand::are_sent()
+        && crate::io_worker::are_sent()
         && let Some(NetworkMount { server, .. }) = machine::may_hang(path)
     {
         let limit = patience(&server);
-        return match errand::undo(change, scope, scratch, limit) {
+        return match io_task::undo(change, scope, scratch, limit) {
             Ok(done) => done,
             Err(e) if e.kind() == ErrorKind::TimedOut => Err(silent(path, server, limit)),
             Err(e) => Err(NotUndone::cannot("remove", path)(e)),

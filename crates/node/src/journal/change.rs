@@ -21,7 +21,7 @@ use crate::journal::loops;
 use crate::journal::removal::{self, OurDir};
 use crate::journal::volume::Volume;
 use crate::linux::mounts::NetworkMount;
-use crate::{errand, machine};
+use crate::{io_worker, machine};
 
 /// File that marks a directory as made by vmio; it holds the cookie of the owner.
 pub const SCRATCH_MARKER: &str = ".vmio-scratch";
@@ -245,8 +245,8 @@ pub(crate) fn answering<T: Send + 'static>(
     path: &Path,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, NotUndone> {
-    // A process that runs errands may hang.
-    let server = machine::may_hang(path).filter(|_| !errand::runs_errands());
+    // A worker may hang.
+    let server = machine::may_hang(path).filter(|_| !io_worker::is_worker());
     let Some(NetworkMount { server, .. }) = server else { return Ok(work()) };
     let limit = patience(&server);
     machine::within(limit, work).ok_or_else(|| silent(path, server, limit))

@@ -10,16 +10,16 @@
 
 pub(crate) mod bounds;
 pub(crate) mod change;
-pub(crate) mod errand;
 pub(crate) mod error;
 pub mod held;
+pub(crate) mod io_task;
 pub mod loops;
+pub mod reaper;
 pub(crate) mod recover;
 pub(crate) mod removal;
 pub(crate) mod trust;
 pub mod undo_log;
 pub(crate) mod volume;
-pub mod warden;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -35,9 +35,9 @@ use crate::helper::{Helper, Running};
 use crate::journal::change::Change;
 use crate::journal::lines::new_head;
 pub(crate) use crate::journal::lines::{Head, Line, VERSION, write_line};
+use crate::journal::reaper::Reaper;
 use crate::journal::recover::{Locked, lock_file, private_dir, read_head, undo_file};
 use crate::journal::trust::Home;
-use crate::journal::warden::Warden;
 use crate::machine::lock;
 use crate::{Error, Result};
 
@@ -84,7 +84,7 @@ struct State {
     /// fail at it, and the journal would stay although nothing is left.
     in_hand: Vec<ChangeId>,
     /// Who ends this owner's processes should it be killed.
-    warden: Option<Warden>,
+    reaper: Option<Reaper>,
 }
 
 impl Journal {
@@ -145,22 +145,22 @@ impl Journal {
             held: Vec::new(),
             closed: None,
             in_hand: Vec::new(),
-            warden: None,
+            reaper: None,
         };
         Ok(Self { path, head, state: Mutex::new(state), made: Condvar::new() })
     }
 
     /// Has the owner's processes ended at once, should the owner be killed with SIGKILL: by a second
-    /// process of this program ([`crate::journal::warden`]), whose number this returns. The rest is left to the
+    /// process of this program ([`crate::journal::reaper`]), whose number this returns. The rest is left to the
     /// next start.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn ward(&self) -> Result<u32> {
-        let warden = Warden::start(self.cookie())
+    pub fn start_reaper(&self) -> Result<u32> {
+        let reaper = Reaper::start(self.cookie())
             .map_err(|e| self.error(format!("cannot start the process that cleans up after a kill: {e}")))?;
-        let pid = warden.pid();
-        lock(&self.state).warden = Some(warden);
+        let pid = reaper.pid();
+        lock(&self.state).reaper = Some(reaper);
         Ok(pid)
     }
 

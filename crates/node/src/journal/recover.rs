@@ -79,7 +79,7 @@ pub fn recover(dir: &Path) -> Recovered {
 fn home(dir: &Path) -> Result<Option<Home>> {
     match Home::open(dir) {
         Ok(home) => Ok(Some(home)),
-        Err(Error::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) if e.kind() == Some(io::ErrorKind::NotFound) => Ok(None),
         Err(e) => Err(e),
     }
 }

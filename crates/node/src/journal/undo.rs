@@ -117,8 +117,8 @@ impl Journal {
             // Still locked: nobody can have taken the name meanwhile.
             let _ = fs::remove_file(&self.path);
         }
-        let warden = lock(&self.state).warden.take();
-        drop(warden);
+        let reaper = lock(&self.state).reaper.take();
+        drop(reaper);
         failed
     }
 

@@ -4,8 +4,9 @@
 //! - below `/proc/PID/root` links count from that root (openat2(2), `RESOLVE_IN_ROOT`, Linux 5.6);
 //! - a path is opened with `O_PATH`, which opens no device and waits for no writer of a pipe, and for
 //!   its content only once it is seen to be a file;
-//! - it is an [`errand`](crate::errand) that is given up after [`LIMIT`]. A root directory, or a mount of this machine,
-//!   that gave no answer is not tried again for [`REST`], so that a look that is repeated leaves few processes behind.
+//! - it is done by an [`io_worker`](crate::io_worker), which is given up after [`LIMIT`]. A root directory, or a mount
+//!   of this machine, that gave no answer is not tried again for [`REST`], so that a look that is repeated leaves few
+//!   processes behind.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
 use crate::FileStat;
-use crate::local::look::{Answer, Ask, Told, look, no_answer};
+use crate::local::look::{Answer, FileQuery, FileReply, look, no_answer};
 use crate::machine::{self, lock};
 
 /// Longest time for one of these calls.
@@ -39,37 +40,37 @@ static SILENT_MOUNTS: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::n
 
 /// Whole content of a regular file of at most `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    Ok(in_time(path, Ask::Read { most })?.1)
+    Ok(in_time(path, FileQuery::Read { most })?.1)
 }
 
 /// Names in a directory, in no order.
 pub fn list(dir: &Path) -> io::Result<Vec<String>> {
-    match in_time(dir, Ask::List)? {
-        (Told::Names(names), _) => Ok(names),
+    match in_time(dir, FileQuery::List)? {
+        (FileReply::Names(names), _) => Ok(names),
         other => Err(no_answer(&other.0)),
     }
 }
 
 /// What a path is, links followed.
 pub fn stat(path: &Path) -> io::Result<FileStat> {
-    match in_time(path, Ask::Stat)? {
-        (Told::Stat(stat), _) => Ok(stat),
+    match in_time(path, FileQuery::Stat)? {
+        (FileReply::Stat(stat), _) => Ok(stat),
         other => Err(no_answer(&other.0)),
     }
 }
 
 /// Where a link points; `None` for what is none.
 pub fn link(path: &Path) -> io::Result<Option<PathBuf>> {
-    match in_time(path, Ask::Link)? {
-        (Told::Link(true), to) => Ok(Some(PathBuf::from(OsString::from_vec(to)))),
+    match in_time(path, FileQuery::Link)? {
+        (FileReply::Link(true), to) => Ok(Some(PathBuf::from(OsString::from_vec(to)))),
         _ => Ok(None),
     }
 }
 
 /// Bytes of a regular file or block device that the page cache holds.
 pub fn cached_bytes(path: &Path) -> io::Result<Option<u64>> {
-    match in_time(path, Ask::Cached)? {
-        (Told::Cached(bytes), _) => Ok(bytes),
+    match in_time(path, FileQuery::Cached)? {
+        (FileReply::Cached(bytes), _) => Ok(bytes),
         other => Err(no_answer(&other.0)),
     }
 }
@@ -112,7 +113,7 @@ pub(crate) fn cached_bytes_here(path: &Path) -> io::Result<Option<u64>> {
 }
 
 /// Has it done where it may hang.
-pub(crate) fn in_time(path: &Path, ask: Ask) -> Answer {
+pub(crate) fn in_time(path: &Path, ask: FileQuery) -> Answer {
     let root = root_of(path).map(|(pid, _)| (pid, machine::start_ticks(pid)));
     let silent = || io::Error::new(ErrorKind::TimedOut, format!("it gave no answer within {} s", LIMIT.as_secs()));
     if root.is_some_and(|root| lock(&SILENT).get(&root).is_some_and(|at| at.elapsed() < REST)) {

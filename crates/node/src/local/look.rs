@@ -1,5 +1,5 @@
-//! The errands of a look at files of others: what may be asked, and how it is done where it may hang
-//! ([`errand`](crate::errand)).
+//! The I/O task of a look at files of others: what may be asked, and how it is answered where it may hang
+//! ([`io_worker`](crate::io_worker)).
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -8,16 +8,16 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{foreign, opened};
-use crate::errand::{Done, Errand, Fault};
+use crate::io_worker::{Done, Fault, IoTask};
 use crate::node::opened::{At, FileIdentity, Opened};
-use crate::{FileStat, errand};
+use crate::{FileStat, io_worker};
 
-/// A look.
-pub(crate) static LOOK: Errand = Errand { word: "look", perform };
+/// A look at a file.
+pub(crate) static LOOK: IoTask = IoTask { word: "look", perform };
 
 /// What may be asked of a path.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum FileQuery {
     /// Its content, if that is no longer than so many bytes.
     Read { most: usize },
     /// The names in it.
@@ -33,12 +33,12 @@ pub(crate) enum Ask {
     /// What a process has open.
     Opened { pid: u32, fd: u32 },
     /// Its beginning, and what the page cache holds of it.
-    Glance { open: Option<Opened>, most: usize },
+    Peek { open: Option<Opened>, most: usize },
 }
 
 /// What is answered.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum FileReply {
     /// The bytes beside it.
     Bytes,
     Names(Vec<String>),
@@ -49,22 +49,22 @@ pub(crate) enum Told {
     Identity(FileIdentity),
     Opened(Opened),
     /// The beginning is beside it. Whether its file system is one that may hang.
-    Glance {
+    Peek {
         cached: Result<Option<u64>, Fault>,
         may_hang: bool,
     },
 }
 
 /// An answer, with the bytes beside it.
-pub(crate) type Answer = io::Result<(Told, Vec<u8>)>;
+pub(crate) type Answer = io::Result<(FileReply, Vec<u8>)>;
 
 /// Has a look taken.
-pub(crate) fn look(ask: Ask, path: &Path, limit: std::time::Duration) -> Answer {
-    errand::send(&LOOK, &ask, path, limit)
+pub(crate) fn look(ask: FileQuery, path: &Path, limit: std::time::Duration) -> Answer {
+    io_worker::send(&LOOK, &ask, path, limit)
 }
 
 /// That something else was answered than what was asked.
-pub(crate) fn no_answer(told: &Told) -> io::Error {
+pub(crate) fn no_answer(told: &FileReply) -> io::Error {
     io::Error::other(format!("{told:?} is no answer to this"))
 }
 
@@ -73,24 +73,24 @@ fn perform(ask: &str, path: &Path) -> Done {
     Ok((serde_json::to_string(&told)?, bytes))
 }
 
-fn told(ask: Ask, path: &Path) -> Answer {
+fn told(ask: FileQuery, path: &Path) -> Answer {
     let plain = |told| Ok((told, Vec::new()));
     match ask {
-        Ask::Read { most } => Ok((Told::Bytes, foreign::read_here(path, most)?)),
-        Ask::List => plain(Told::Names(foreign::list_here(path)?)),
-        Ask::Stat => plain(Told::Stat(foreign::stat_here(path)?)),
-        Ask::Link => Ok(match foreign::link_here(path)? {
-            Some(to) => (Told::Link(true), to.as_os_str().as_bytes().to_vec()),
-            None => (Told::Link(false), Vec::new()),
+        FileQuery::Read { most } => Ok((FileReply::Bytes, foreign::read_here(path, most)?)),
+        FileQuery::List => plain(FileReply::Names(foreign::list_here(path)?)),
+        FileQuery::Stat => plain(FileReply::Stat(foreign::stat_here(path)?)),
+        FileQuery::Link => Ok(match foreign::link_here(path)? {
+            Some(to) => (FileReply::Link(true), to.as_os_str().as_bytes().to_vec()),
+            None => (FileReply::Link(false), Vec::new()),
         }),
-        Ask::Cached => plain(Told::Cached(foreign::cached_bytes_here(path)?)),
-        Ask::Identity => plain(Told::Identity(opened::identity_here(path)?)),
-        Ask::Opened { pid, fd } => plain(Told::Opened(opened::opened_here(pid, fd)?)),
-        Ask::Glance { open, most } => {
+        FileQuery::Cached => plain(FileReply::Cached(foreign::cached_bytes_here(path)?)),
+        FileQuery::Identity => plain(FileReply::Identity(opened::identity_here(path)?)),
+        FileQuery::Opened { pid, fd } => plain(FileReply::Opened(opened::opened_here(pid, fd)?)),
+        FileQuery::Peek { open, most } => {
             let at = open.map_or_else(|| At::Path(path.to_owned()), At::Open);
-            let seen = opened::glance_here(&at, most)?;
+            let seen = opened::peek_here(&at, most)?;
             let cached = seen.cached.map_err(|e| Fault::from(&e));
-            Ok((Told::Glance { cached, may_hang: seen.may_hang }, seen.start))
+            Ok((FileReply::Peek { cached, may_hang: seen.may_hang }, seen.start))
         }
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::local::child::{Handle, Sink, Stream};
 use crate::machine::{self, DEATH_LIMIT, lock};
 use crate::{
-    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Glance, Journal, Node, Opened, Output, Process, Reader,
+    At, End, Error, Exec, FileIdentity, FileSample, FileStat, Journal, Node, Opened, Output, Peek, Process, Reader,
     Result, SamplePlan, Sampling,
 };
 
@@ -85,7 +85,7 @@ impl Local {
 
     fn process(&self, cmd: &Exec) -> Result<LocalProcess> {
         let limit = if cmd.keep_bytes == 0 { KEEP_BYTES } else { cmd.keep_bytes };
-        let kept = Arc::new(Mutex::new(Kept { limit, ..Kept::default() }));
+        let kept = Arc::new(Mutex::new(CapturedOutput { limit, ..CapturedOutput::default() }));
         let handle = self.start(cmd, Box::new(Keeper(Arc::clone(&kept))))?;
         Ok(LocalProcess { program: cmd.program.clone(), handle, kept, timed_out: false })
     }
@@ -193,12 +193,12 @@ impl Reader for Local {
         self.there("look at", Path::new(&format!("/proc/{pid}/fd/{fd}")), opened::opened(pid, fd))
     }
 
-    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance> {
+    fn peek(&self, at: &At, most_bytes: usize) -> Result<Peek> {
         let path = || match at {
             At::Path(path) => path.clone(),
             At::Open(o) => format!("/proc/{}/fd/{}", o.pid, o.fd).into(),
         };
-        opened::glance(at, most_bytes).map_err(|e| self.error("read", &path(), e))
+        opened::peek(at, most_bytes).map_err(|e| self.error("read", &path(), e))
     }
 
     fn clock_seconds(&self) -> Result<f64> {
@@ -246,15 +246,15 @@ impl Node for Local {
     }
 }
 
-/// Output so far, up to `limit` bytes of each stream.
+/// Output of a command so far, up to `limit` bytes of each stream.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct CapturedOutput {
     pub limit: usize,
     pub bytes: [Vec<u8>; 2],
     pub truncated: bool,
 }
 
-impl Kept {
+impl CapturedOutput {
     pub fn add(&mut self, stream: Stream, chunk: &[u8]) {
         let bytes = &mut self.bytes[stream as usize];
         let room = self.limit.saturating_sub(bytes.len()).min(chunk.len());
@@ -272,7 +272,7 @@ impl Kept {
     }
 }
 
-struct Keeper(Arc<Mutex<Kept>>);
+struct Keeper(Arc<Mutex<CapturedOutput>>);
 
 impl Sink for Keeper {
     fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
@@ -284,7 +284,7 @@ impl Sink for Keeper {
 struct LocalProcess {
     program: String,
     handle: Handle,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<CapturedOutput>>,
     timed_out: bool,
 }
 

@@ -13,7 +13,8 @@
 //! - It is opened with the rights of the process's user (file system ids of the thread, setfsuid(2)): a file
 //!   server may refuse root. Where those no longer suffice (QEMU was given the descriptor, or gave its rights
 //!   up since) with our own.
-//! - No program is started but this one, once more, for what may hang ([`errand`](crate::errand)); nothing is written.
+//! - No program is started but this one, once more, for what may hang ([`io_worker`](crate::io_worker)); nothing
+//!   is written.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -26,9 +27,9 @@ use rustix::process::{Gid, geteuid};
 
 use crate::linux::process::Status;
 use crate::local::foreign::{self, path_only, shown};
-use crate::local::look::{Ask, Told, look, no_answer};
+use crate::local::look::{FileQuery, FileReply, look, no_answer};
 use crate::machine;
-use crate::node::opened::{At, FileIdentity, Glance, Opened};
+use crate::node::opened::{At, FileIdentity, Opened, Peek};
 use crate::{FileStat, Local};
 
 /// Longest time for one of these calls: storage that does not answer would keep us for ever.
@@ -36,29 +37,29 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 /// What a path is, links followed.
 pub(crate) fn identity(path: &Path) -> io::Result<FileIdentity> {
-    match foreign::in_time(path, Ask::Identity)? {
-        (Told::Identity(is), _) => Ok(is),
+    match foreign::in_time(path, FileQuery::Identity)? {
+        (FileReply::Identity(is), _) => Ok(is),
         other => Err(no_answer(&other.0)),
     }
 }
 
 /// What a process's descriptor is.
 pub(crate) fn opened(pid: u32, fd: u32) -> io::Result<Opened> {
-    match look(Ask::Opened { pid, fd }, Path::new("/"), LIMIT)? {
-        (Told::Opened(opened), _) => Ok(opened),
+    match look(FileQuery::Opened { pid, fd }, Path::new("/"), LIMIT)? {
+        (FileReply::Opened(opened), _) => Ok(opened),
         other => Err(no_answer(&other.0)),
     }
 }
 
 /// Looks at a file: its beginning, at most `most` bytes, and what is cached of it. Where this kernel cannot count
 /// that, it is held for a program that can, unless its file system is one that may hang.
-pub(crate) fn glance(at: &At, most: usize) -> io::Result<Glance> {
+pub(crate) fn peek(at: &At, most: usize) -> io::Result<Peek> {
     let (open, path) = match at {
         At::Open(opened) => (Some(*opened), PathBuf::from(format!("/proc/{}/fd/{}", opened.pid, opened.fd))),
         At::Path(path) => (None, path.clone()),
     };
-    let (told, start) = look(Ask::Glance { open, most }, &path, LIMIT)?;
-    let Told::Glance { cached, may_hang } = told else { return Err(no_answer(&told)) };
+    let (told, start) = look(FileQuery::Peek { open, most }, &path, LIMIT)?;
+    let FileReply::Peek { cached, may_hang } = told else { return Err(no_answer(&told)) };
     let error = |path: &Path, source| crate::Error::File {
         node: "local".into(),
         what: "count the cached pages of",
@@ -71,7 +72,7 @@ pub(crate) fn glance(at: &At, most: usize) -> io::Result<Glance> {
         let file =
             machine::within(LIMIT, move || self::open(&at)).unwrap_or_else(|| Err(ErrorKind::TimedOut.into()))?;
         let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()));
-        return Ok(Glance { start, cached_bytes: Ok(None), path, _file: Some(file) });
+        return Ok(Peek { start, cached_bytes: Ok(None), path, _file: Some(file) });
     }
     let cached_bytes = match cached {
         Ok(None) => {
@@ -81,7 +82,7 @@ pub(crate) fn glance(at: &At, most: usize) -> io::Result<Glance> {
         Ok(bytes) => Ok(bytes),
         Err(fault) => Err(error(&path, fault.into())),
     };
-    Ok(Glance { start, cached_bytes, path, _file: None })
+    Ok(Peek { start, cached_bytes, path, _file: None })
 }
 
 /// [`identity`], in this thread.
@@ -98,18 +99,18 @@ pub(crate) fn opened_here(pid: u32, fd: u32) -> io::Result<Opened> {
     Ok(Opened { pid, fd, is: identity_of(at)?, readable })
 }
 
-/// What was seen of a file.
+/// First bytes of a file, and how many of its bytes are in the page cache.
 pub(crate) struct Seen {
-    /// Its beginning.
+    /// Its first bytes.
     pub start: Vec<u8>,
-    /// What is cached of it.
+    /// Bytes of it in the page cache; `None` where this kernel cannot count them.
     pub cached: io::Result<Option<u64>>,
     /// Whether its file system is one whose server may not answer.
     pub may_hang: bool,
 }
 
-/// [`glance`], in this thread.
-pub(crate) fn glance_here(at: &At, most: usize) -> io::Result<Seen> {
+/// [`peek`], in this thread.
+pub(crate) fn peek_here(at: &At, most: usize) -> io::Result<Seen> {
     let file = open(at)?;
     let mut start = Vec::new();
     if most > 0 {
@@ -263,18 +264,18 @@ mod tests {
         let file = File::open(&path).unwrap();
         let open = own(&file);
         assert!(open.readable && open.is.is(&identity(&path).unwrap()) && open.is.links == 1);
-        let seen = glance(&At::Open(open), 4096).unwrap();
+        let seen = peek(&At::Open(open), 4096).unwrap();
         assert_eq!(seen.start, [7; 4096]);
         assert_eq!(fs::metadata(&seen.path).unwrap().len(), 100_000, "reached as long as it is held");
         fs::write(dir.path().join("b"), "another").unwrap();
         fs::rename(dir.path().join("b"), &path).unwrap();
         assert!(!own(&file).is.is(&identity(&path).unwrap()), "the name is another file's now");
         assert_eq!(own(&file).is.links, 0);
-        assert_eq!(glance(&At::Open(open), 1).unwrap().start, [7]);
+        assert_eq!(peek(&At::Open(open), 1).unwrap().start, [7]);
         // Another file behind the same number is not taken for it.
         let other = File::open(&path).unwrap();
         let taken = Opened { fd: other.as_raw_fd() as u32, ..open };
-        assert!(glance(&At::Open(taken), 1).unwrap_err().to_string().contains("another file"));
+        assert!(peek(&At::Open(taken), 1).unwrap_err().to_string().contains("another file"));
     }
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
         let named = openat(CWD, file.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         for open in [own(&write), own(&named)] {
             assert!(!open.readable);
-            assert!(glance(&At::Open(open), 1).unwrap_err().to_string().contains("not for reading"));
+            assert!(peek(&At::Open(open), 1).unwrap_err().to_string().contains("not for reading"));
         }
     }
 
@@ -293,7 +294,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(CWD, &pipe, Mode::RWXU).unwrap();
-        let refused = |path: &Path| glance(&At::Path(path.into()), 1).unwrap_err().to_string();
+        let refused = |path: &Path| peek(&At::Path(path.into()), 1).unwrap_err().to_string();
         assert!(refused(&pipe).contains("a pipe"));
         assert!(refused(Path::new("/dev/zero")).contains("a character device"));
         assert!(refused(dir.path()).contains("a directory"));
@@ -304,7 +305,7 @@ mod tests {
         }
         let file = dir.path().join("file");
         fs::write(&file, "data").unwrap();
-        assert_eq!(glance(&At::Path(file), 9).unwrap().start, b"data");
+        assert_eq!(peek(&At::Path(file), 9).unwrap().start, b"data");
     }
 
     #[test]

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Spare;
+use crate::RemoteDevice;
 use crate::node::question::Questions;
-use crate::opened::{At, FileIdentity, Glance, Opened};
+use crate::opened::{At, FileIdentity, Opened, Peek};
 
 /// Longest text, in bytes, that is read of files that others control.
 pub const FOREIGN_BYTES: usize = 4 << 20;
@@ -67,7 +67,7 @@ pub trait Reader: Send + Sync {
     /// Looks at a file of others: the first `most_bytes` of it, and what the page cache holds. Regular files and
     /// block devices alone, never what the kernel makes up (proc, sysfs, tracing), and where it is one that a
     /// process has open, that very one, which the process may read.
-    fn glance(&self, at: &At, most_bytes: usize) -> Result<Glance>;
+    fn peek(&self, at: &At, most_bytes: usize) -> Result<Peek>;
 
     /// As [`Reader::read_text`], for files that others control; at most [`FOREIGN_BYTES`].
     fn read_foreign_text(&self, path: &Path) -> Result<String> {
@@ -104,23 +104,23 @@ pub trait Node: Questions {
         Err(self.cannot("make", path))
     }
 
-    /// Looks whether a whole device may be overwritten (see [`crate::spare`]), and holds it until the node's owner ends.
-    /// Writes nothing.
+    /// Checks whether a whole device may be overwritten (see [`crate::device_safety`]), and holds it until the node's
+    /// owner ends. Writes nothing.
     ///
     /// # Errors
     /// [`Error::Refused`] with all reasons. `force` changes nothing for one that is in use.
-    fn spare(&self, device: &Path, force: bool) -> Result<Spare> {
+    fn hold_device(&self, device: &Path, force: bool) -> Result<RemoteDevice> {
         let _ = force;
         Err(self.cannot("open", device))
     }
 
-    /// Looks at it once more, and opens it for writing, alone, as what was held: [`Opened::path`] is that one.
+    /// Checks it once more, and opens it for writing, alone, as what was held: [`Opened::path`] is that one.
     ///
     /// # Errors
-    /// As [`Node::spare`]; also where it is another device by now.
-    fn open_spare(&self, spare: &Spare, force: bool) -> Result<Opened> {
+    /// As [`Node::hold_device`]; also where it is another device by now.
+    fn open_held_device(&self, device: &RemoteDevice, force: bool) -> Result<Opened> {
         let _ = force;
-        Err(self.cannot("open", &spare.asked))
+        Err(self.cannot("open", &device.asked))
     }
 
     /// What a node cannot do that has no need of it.
@@ -397,6 +397,16 @@ pub enum Error {
         /// What was wrong and what to do.
         reason: String,
     },
+}
+
+impl Error {
+    /// What the system said of a file; `None` where it is about none.
+    pub fn kind(&self) -> Option<std::io::ErrorKind> {
+        match self {
+            Error::File { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -58,10 +58,10 @@ pub enum At {
     Path(PathBuf),
 }
 
-/// What was seen of a file; it stays open as long as this lives.
+/// First bytes of a file, and how many of its bytes are in the page cache; the file stays open as long as this lives.
 #[derive(Debug)]
-pub struct Glance {
-    /// Its beginning.
+pub struct Peek {
+    /// Its first bytes.
     pub start: Vec<u8>,
     /// Bytes of it that the page cache holds; `None` where the kernel cannot count them (before Linux 6.5).
     pub cached_bytes: Result<Option<u64>>,
@@ -70,8 +70,8 @@ pub struct Glance {
     pub(crate) _file: Option<File>,
 }
 
-impl Glance {
-    /// At a file that is made up.
+impl Peek {
+    /// Of a made-up file, for [`crate::fake`].
     pub fn made_up(start: Vec<u8>, cached_bytes: Result<Option<u64>>, path: PathBuf) -> Self {
         Self { start, cached_bytes, path, _file: None }
     }

@@ -5,7 +5,7 @@
 //! has to wait. It can be set by an open descriptor of the tap alone, and that is the process's: so it is copied
 //! (pidfd_getfd(2)) and closed again at once.
 //!
-//! This is an **errand** ([`crate::errand`]), done in a process of its own and within bounds, for three reasons:
+//! This is an **I/O task** ([`crate::io_worker`]), done in a process of its own and within bounds, for three reasons:
 //! - As long as a copy is open the tap lives, whatever its owner does. A copy goes with the process that has it, and
 //!   nothing else of that process holds it (the copy closes on exec).
 //! - Where the owner ends meanwhile, the copy is the tap's last descriptor, and closing it takes the interface down:
@@ -31,13 +31,13 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::errand::{self, Done, Errand};
+use crate::io_worker::{self, Done, IoTask};
 use crate::linux::process;
 use crate::machine::poll_for;
 use crate::{Error, Local};
 
 /// Reading or setting a tap's send buffer.
-pub(crate) static SEND_BUFFER: Errand = Errand { word: "send-buffer", perform };
+pub(crate) static SEND_BUFFER: IoTask = IoTask { word: "send-buffer", perform };
 
 /// How long one look at a process may take; 65,536 descriptors take most of a second.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -154,7 +154,7 @@ struct Ask {
 /// kernel refuses, or it takes too long (`TimedOut`).
 pub fn send_buffer(interface: Interface, process: Process, change: Option<Change>) -> io::Result<Found> {
     let ask = Ask { interface, process, change };
-    Ok(errand::send(&SEND_BUFFER, &ask, Path::new("/"), LIMIT)?.0)
+    Ok(io_worker::send(&SEND_BUFFER, &ask, Path::new("/"), LIMIT)?.0)
 }
 
 fn perform(ask: &str, _: &Path) -> Done {
@@ -246,7 +246,7 @@ fn of_interface(copy: File, interface: Interface) -> io::Result<Option<(File, bo
         return Ok(None);
     }
     if NetworkNamespace::own()? != interface.namespace {
-        // Of this thread, which ends with its errand.
+        // Of this thread, which ends with its task.
         calls::enter(&there)?;
     }
     Ok((calls::index(&name)? == Some(interface.index)).then_some((copy, on)))

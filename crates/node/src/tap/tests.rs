@@ -42,5 +42,5 @@ fn questions_and_answers_cross_the_line() {
     let text = serde_json::to_string(&Ask { interface: interface(), process, change: change.clone() }).unwrap();
     let back: Ask = serde_json::from_str(&text).unwrap();
     assert_eq!((back.interface, back.process, back.change), (interface(), process, change));
-    assert!(crate::ERRANDS.iter().any(|errand| errand.word == SEND_BUFFER.word));
+    assert!(crate::IO_TASKS.iter().any(|task| task.word == SEND_BUFFER.word));
 }

@@ -62,16 +62,8 @@ impl NeverSent {
 impl SendReport {
     /// The share of what was due that the generator itself was late with or never came to; 0 where nothing was due.
     pub fn late_ratio(&self) -> f64 {
-        self.ratio(self.late.saturating_add(self.never_sent.no_time))
-    }
-
-    /// The share of what was due that is not sent.
-    pub fn never_sent_ratio(&self) -> f64 {
-        self.ratio(self.never_sent.all())
-    }
-
-    fn ratio(&self, of: u64) -> f64 {
-        if self.scheduled == 0 { 0.0 } else { of as f64 / self.scheduled as f64 }
+        let late = self.late.saturating_add(self.never_sent.no_time);
+        if self.scheduled == 0 { 0.0 } else { late as f64 / self.scheduled as f64 }
     }
 }
 

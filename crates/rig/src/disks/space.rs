@@ -9,8 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use vmio_node::device_safety::gib;
 use vmio_node::linux::{block, mounts};
-pub use vmio_node::spare::gib;
 use vmio_node::{Exec, Node, Reader};
 
 use vmio_look::backing::Backing;

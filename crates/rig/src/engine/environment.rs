@@ -33,9 +33,9 @@ pub fn memory_bytes(local: &dyn Node) -> u64 {
 }
 
 /// What a machine that is measured as it is says of itself.
-pub fn of_measured(machine: &Machine, own: &Measured) -> result::Afar {
+pub fn of_measured(machine: &Machine, own: &Measured) -> result::RemoteHostInfo {
     let reader = machine.node.reader();
-    result::Afar {
+    result::RemoteHostInfo {
         address: machine.address.clone(),
         dir: own.dir.display().to_string(),
         device: own.device.as_ref().map(|device| format!("{}, {}", device.named(), device.identity.describe())),
@@ -43,8 +43,8 @@ pub fn of_measured(machine: &Machine, own: &Measured) -> result::Afar {
         cpu: cpu(&*machine.node),
         cpus: system::cpus_online(&system::cpuinfo(reader)) as u32,
         memory_bytes: memory_bytes(&*machine.node),
-        settings: own.known.settings.clone(),
-        findings: own.known.findings.clone(),
+        settings: own.scan.settings.clone(),
+        findings: own.scan.findings.clone(),
     }
 }
 
@@ -123,7 +123,7 @@ pub fn of(planned: &Planned, local: &dyn Node) -> Environment {
         programs: BTreeMap::new(),
         peer_programs: planned.nodes.peer().map(|(_, own)| own.programs.clone()).unwrap_or_default(),
         backing: planned.placed.as_ref().map(|p| p.backing.describe()).unwrap_or_default(),
-        modelled: planned.placed.as_ref().and_then(|p| p.place.ground.modelled().cloned()),
+        modelled: planned.placed.as_ref().and_then(|p| p.place.backend.modelled().cloned()),
         vcpus: planned.study.guest.vcpus,
         memory_mib: planned.study.guest.memory_mib,
         native_limits: String::new(),
@@ -144,7 +144,7 @@ mod tests {
     use vmio_node::fake::{Fake, says};
 
     use super::*;
-    use crate::nodes::Known;
+    use crate::nodes::GuestScan;
 
     #[test]
     fn each_machine_is_asked_for_what_it_runs() {
@@ -152,10 +152,10 @@ mod tests {
             Fake::new(name).command(move |cmd| (cmd.args == ["--version"]).then(|| says(version)))
         };
         let (here, there, peer) = (host("here", "1.0\n"), host("there", "2.0\n"), host("peer", "3.0\n"));
-        let own = Measured { dir: "/srv".into(), device: None, force: false, known: Known::default() };
+        let own = Measured { dir: "/srv".into(), device: None, force: false, scan: GuestScan::default() };
         let there = Machine { address: "ssh://there".into(), node: Arc::new(there), is: Is::Measured(own) };
         let nodes = Nodes::from(there);
-        let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
+        let path = Subject::path("wire", "peer", None);
         let on = |side: &str, workload: &str| Cell::of(Side::of(side), Subject::Machine, workload);
         let wire = Cell::of(Side::native(), path, "iperf3-tcp");
         let told = |cells: &[Cell]| {

@@ -93,7 +93,7 @@ pub fn run(job: &Job<'_>, run: &mut Run, tell: &mut dyn FnMut(Event<'_>)) -> any
     // Whatever fails in here: the bed knows how to leave storage that is sick.
     let ended = (|| {
         if planned.gentle {
-            runner.bed.be_gentle(job.gentle_share)?;
+            runner.bed.cap_to_share(job.gentle_share)?;
         }
         let began = Instant::now();
         let seconds = || began.elapsed().as_secs_f64();

@@ -178,9 +178,9 @@ pub enum Verdict {
     },
 }
 
-/// A guest's requests of the last minute.
+/// Latency of a guest's requests of one direction, over the last minute.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct GuestLatency {
     /// Number of the guest.
     pub who: u32,
     /// Direction.
@@ -251,11 +251,11 @@ impl History {
     }
 
     /// The minute before `now` by guest and direction, where there was a request.
-    pub fn seen(&self, now: f64, limits: &Limits) -> Vec<Seen> {
+    pub fn latencies(&self, now: f64, limits: &Limits) -> Vec<GuestLatency> {
         let end = now.max(0.0) as u64 + 1;
         let from = end.saturating_sub(limits.before_seconds);
         let of = |(&(who, op), line): (&(u32, Op), &Line)| {
-            Some(Seen { who, op, summary: summary(&line.between(from, end), 1)? })
+            Some(GuestLatency { who, op, summary: summary(&line.between(from, end), 1)? })
         };
         self.lines.iter().filter_map(of).collect()
     }

@@ -20,7 +20,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracefs rights",
         why: WHY,
-        mend: AS_ROOT,
+        fix: AS_ROOT,
         check: |n| match place(n) {
             Place::Denied => Err(Missing::RootOnly("tracefs")),
             _ => Ok(()),
@@ -29,7 +29,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "kernel tracing",
         why: WHY,
-        mend: "boot a kernel from 4.1 with CONFIG_FTRACE=y",
+        fix: "boot a kernel from 4.1 with CONFIG_FTRACE=y",
         check: |n| match (place(n), mounts::has_filesystem(n, "tracefs")) {
             (Place::None, Some(false)) => Err(Missing::Unlike("this kernel has no tracefs".into())),
             _ => Ok(()),
@@ -38,7 +38,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "tracefs",
         why: WHY,
-        mend: "mount -t tracefs nodev /sys/kernel/tracing",
+        fix: "mount -t tracefs nodev /sys/kernel/tracing",
         check: |n| match place(n) {
             Place::None => Err(Missing::Unlike("tracefs is not mounted".into())),
             _ => Ok(()),
@@ -47,7 +47,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "trace instances",
         why: WHY,
-        mend: "boot a kernel from 3.10",
+        fix: "boot a kernel from 3.10",
         check: |n| match place(n) {
             Place::At(_, names) if !names.iter().any(|n| n == "instances") => {
                 Err(Missing::Unlike("this kernel has no trace instances".into()))
@@ -58,7 +58,7 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "block events",
         why: WHY,
-        mend: "boot a kernel with CONFIG_BLK_DEV_IO_TRACE=y",
+        fix: "boot a kernel with CONFIG_BLK_DEV_IO_TRACE=y",
         check: |n| {
             let Place::At(place, _) = place(n) else { return Ok(()) };
             let missing = |event: &&&str| n.list(&place.join("events/block").join(event)).is_err();
@@ -88,8 +88,8 @@ fn place(reader: &dyn Reader) -> Place {
     for place in TRACEFS.map(Path::new) {
         match reader.list(place) {
             Ok(names) if names.iter().any(|n| n == "trace_pipe") => return Place::At(place.into(), names),
-            Err(vmio_node::Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => denied = true,
-            _ => {}
+            Ok(_) => {}
+            Err(e) => denied |= e.kind() == Some(ErrorKind::PermissionDenied),
         }
     }
     if denied { Place::Denied } else { Place::None }
@@ -184,7 +184,7 @@ impl Plan {
 fn tracefs(reader: &dyn Reader) -> Result<PathBuf, Unseen> {
     for needed in REQUIREMENTS {
         if let Err(found) = (needed.check)(reader) {
-            return Err(Unseen { why: found.to_string(), mend: Some(needed.mend_for(reader, &found)) });
+            return Err(Unseen { why: found.to_string(), mend: Some(needed.fix_for(reader, &found)) });
         }
     }
     match place(reader) {
@@ -272,7 +272,7 @@ mod tests {
     fn each_lack_is_named_with_its_own_mend_and_no_more_than_once() {
         let lacks = |host: &Fake| {
             let unmet = vmio_look::require::unmet(host, REQUIREMENTS);
-            unmet.iter().map(|(needed, _)| (needed.name, needed.mend)).collect::<Vec<_>>()
+            unmet.iter().map(|(needed, _)| (needed.name, needed.fix)).collect::<Vec<_>>()
         };
         let at = TRACEFS[0];
         let mount = ("tracefs", "mount -t tracefs nodev /sys/kernel/tracing");

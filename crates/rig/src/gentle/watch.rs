@@ -24,7 +24,7 @@ use vmio_node::linux::{device, process};
 use vmio_node::{Change, Journal, Local, remove_trace_instance};
 
 use super::events::{Dev, Event, Matcher, parse_line};
-use super::history::{History, Limits, Seen, Verdict};
+use super::history::{GuestLatency, History, Limits, Verdict};
 use super::instance::{EVENTS, Plan, WatchError};
 
 /// Time between two readings of the buffer.
@@ -215,10 +215,10 @@ impl LatencyWatch {
         state.guests.get(who as usize).map_or_else(|| format!("guest {who}"), Neighbour::label)
     }
 
-    /// Each guest's requests of the last minute, by direction.
-    pub fn seen(&self) -> Vec<Seen> {
+    /// The latency of each guest's requests of the last minute, by direction.
+    pub fn latencies(&self) -> Vec<GuestLatency> {
         let state = locked(&self.state);
-        state.history.seen(state.until, &self.limits)
+        state.history.latencies(state.until, &self.limits)
     }
 
     /// What was seen so far.

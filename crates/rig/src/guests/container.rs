@@ -43,23 +43,23 @@ impl GuestKind for Container {
     }
     fn requirements(&self) -> &'static [Requirement] {
         const REQUIREMENTS: &[Requirement] = &[
-            Requirement { name: "root", why: "makes namespaces", mend: "run vmio as root", check: root },
+            Requirement { name: "root", why: "makes namespaces", fix: "run vmio as root", check: root },
             Requirement {
                 name: "vmio-agent",
                 why: "runs programs in the container",
-                mend: "make agent (a package has it in /usr/lib/vmio)",
+                fix: "make agent (a package has it in /usr/lib/vmio)",
                 check: |n| AGENT.find(n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
             },
             Requirement {
                 name: "Linux 5.12",
                 why: "keeps the host's files from being written to in a container",
-                mend: "use a newer kernel, or leave the side container out",
+                fix: "use a newer kernel, or leave the side container out",
                 check: |n| new_enough(&system::release(n).unwrap_or_default()),
             },
             Requirement {
                 name: "control groups",
                 why: "hold a container to its processors and its memory",
-                mend: "leave the side container out, or mend what is missing",
+                fix: "leave the side container out, or mend what is missing",
                 check: |n| {
                     let held = limits::forecast(n, &Share::of(1, 64 << 20));
                     held.map(drop).map_err(|why| Missing::Unlike(why.to_string()))

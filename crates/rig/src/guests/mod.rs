@@ -24,6 +24,8 @@ use crate::nodes::Nodes;
 mod container;
 mod directory;
 mod error;
+#[cfg(test)]
+pub(crate) mod example;
 mod native;
 pub mod qemu;
 mod ssh;
@@ -374,7 +376,7 @@ mod tests {
             }
             for model in nics::of(arch) {
                 let nic = Some(Nic::new(model.name));
-                let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic };
+                let subject = Subject::path("bridge", "host", nic);
                 assert!(had(arch, &subject), "{arch}: {}", model.name);
             }
             assert!(drivers::of(arch).next().is_some() && nics::of(arch).next().is_some(), "{arch}");
@@ -389,7 +391,7 @@ mod tests {
             assert!(ALL[..i].iter().all(|k| k.name() != name), "{name} twice");
             assert!(!kind.about().is_empty(), "{name}");
             for requirement in kind.requirements() {
-                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {requirement:?}");
+                assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {requirement:?}");
             }
             assert_eq!(find(name).map(GuestKind::name), Some(name));
             // The model says by the name alone what it can do.

@@ -48,15 +48,18 @@ pub const TOOLS_SERIAL: &str = "vmio-tools";
 pub const AGENT_PORT: &str = "vmio.0";
 /// Modules that every guest loads: the bus, the agent's channel, the disk with the tools.
 pub const BASE_MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_blk", "ext4"];
-/// Modules that an image carries for the devices a guest may have.
+/// Modules that every image carries for the devices a guest may have; [`device_modules`] has all of one.
 #[rustfmt::skip]
 pub const DEVICE_MODULES: [&str; 10] =
     ["virtio_scsi", "sym53c8xx", "sd_mod", "ahci", "nvme", "virtio_net", "e1000", "e1000e", "8139cp", "loop"];
 
 /// What an image for guests of a processor carries for their devices: those of 64-bit ARM have virtio without a bus
-/// (virtio 1.2 specification, section 4.2), too.
+/// (virtio 1.2 specification, section 4.2), those of x86-64 VMware's card.
 pub fn device_modules(arch: Arch) -> Vec<&'static str> {
-    let beside: &[&str] = if arch == Arch::Aarch64 { &["virtio_mmio"] } else { &[] };
+    let beside: &[&str] = match arch {
+        Arch::X86_64 => &["vmxnet3"],
+        Arch::Aarch64 => &["virtio_mmio"],
+    };
     DEVICE_MODULES.iter().chain(beside).copied().collect()
 }
 
@@ -79,13 +82,13 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "ldd",
         why: "finds the libraries of the programs that guests run",
-        mend: "apt install libc-bin",
+        fix: "apt install libc-bin",
         check: |n| program(n, "ldd"),
     },
     Requirement {
         name: "mke2fs",
         why: "writes the disk that carries the programs that guests run",
-        mend: "apt install e2fsprogs",
+        fix: "apt install e2fsprogs",
         check: |n| program(n, "mke2fs"),
     },
 ];

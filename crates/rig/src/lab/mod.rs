@@ -76,13 +76,13 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "apt-get",
         why: "downloads the packages of a lab host",
-        mend: "use a host with apt (Debian or a derivative)",
+        fix: "use a host with apt (Debian or a derivative)",
         check: |n| program(n, "apt-get"),
     },
     Requirement {
         name: "dpkg-deb",
         why: "unpacks the packages of a lab host",
-        mend: "apt install dpkg",
+        fix: "apt install dpkg",
         check: |n| program(n, "dpkg-deb"),
     },
 ];

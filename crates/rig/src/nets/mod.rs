@@ -343,28 +343,28 @@ pub const PROGRAMS: &[&str] = &["ip", "ethtool"];
 pub(crate) const IP: Requirement = Requirement {
     name: "ip",
     why: "builds networks",
-    mend: "apt install iproute2",
+    fix: "apt install iproute2",
     check: |reader| program(reader, "ip"),
 };
 pub(crate) const NSENTER: Requirement = Requirement {
     name: "nsenter",
     why: "runs commands in a network namespace",
-    mend: "apt install util-linux",
+    fix: "apt install util-linux",
     check: |reader| program(reader, "nsenter"),
 };
 pub(crate) const UNSHARE: Requirement = Requirement {
     name: "unshare",
     why: "makes network namespaces",
-    mend: "apt install util-linux",
+    fix: "apt install util-linux",
     check: |reader| program(reader, "unshare"),
 };
 pub(crate) const ROOT: Requirement =
-    Requirement { name: "root", why: "makes network namespaces", mend: "run vmio as root", check: root };
+    Requirement { name: "root", why: "makes network namespaces", fix: "run vmio as root", check: root };
 /// What a network that guests are plugged into needs beside.
 const TUN: Requirement = Requirement {
     name: "/dev/net/tun",
     why: "is the host's end of a guest's network device",
-    mend: "modprobe tun",
+    fix: "modprobe tun",
     check: |reader| there(reader, "/dev/net/tun"),
 };
 
@@ -377,7 +377,7 @@ fn there(reader: &dyn Reader, path: &str) -> Result<(), Missing> {
 pub const VHOST: Requirement = Requirement {
     name: "/dev/vhost-net",
     why: "carries a guest's packets in the host's kernel",
-    mend: "modprobe vhost_net, or leave `vhost` out",
+    fix: "modprobe vhost_net, or leave `vhost` out",
     check: |reader| there(reader, "/dev/vhost-net"),
 };
 

@@ -7,7 +7,7 @@ use vmio_model::figure::Reading;
 use vmio_model::result::READ;
 use vmio_node::Node;
 
-use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
+use super::{ByItself, Looking, Probe, ProbeMethod, ProbeSubject, Unseen};
 use crate::guests::Drive;
 
 /// Entry of the list of probes.
@@ -31,18 +31,18 @@ impl Probe for Blockstats {
         "what a guest read of its disk, as its hypervisor counts it, where its own page cache is to serve it; blind to \
          what another process serves in the hypervisor's place"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Drive { .. })
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Drive { .. })
     }
-    fn way(&self) -> Way {
-        Way::Own(&Blockstats)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Own(&Blockstats)
     }
 }
 
 impl ByItself for Blockstats {
-    fn start(&self, thing: &Thing, _: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
-        let Thing::Drive { drive: Counter(drive), .. } = thing else {
-            return Err(Unseen::OtherThing("it is no disk of a guest"));
+    fn start(&self, subject: &ProbeSubject, _: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let ProbeSubject::Drive { drive: Counter(drive), .. } = subject else {
+            return Err(Unseen::OtherSubject("it is no disk of a guest"));
         };
         Ok(Box::new(Counted { before: read(&**drive)?, drive: Arc::clone(drive) }))
     }
@@ -93,10 +93,10 @@ pub(super) mod tests {
         }
     }
 
-    /// Such a disk as a thing to watch.
-    pub fn drive(counts: &[u64]) -> Thing {
+    /// Such a disk as a subject to watch.
+    pub fn drive(counts: &[u64]) -> ProbeSubject {
         let drive = Counter(Arc::new(Bochs(Mutex::new(counts.to_vec()))));
-        Thing::Drive { target: "sparse".into(), drive }
+        ProbeSubject::Drive { target: "sparse".into(), drive }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vmio_model::figure::Reading;
 use vmio_node::{Exec, Node, Process};
 
-use super::{ByCommand, Looking, Runs, Thing, Unseen};
+use super::{ByCommand, Looking, ProbeSubject, Runs, Unseen};
 
 /// How long one may take that is waited for.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
@@ -18,7 +18,7 @@ const MOST_BYTES: usize = 1 << 20;
 const MOST_LINES: usize = 1 << 18;
 /// Most bytes of them all.
 const MOST_BYTES_HEARD: usize = 16 << 20;
-/// How long one may take to put things in order that is asked to end.
+/// How long one may take to clean up once it is asked to end.
 const END_LIMIT: Duration = Duration::from_secs(1);
 /// How often it is heard.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -38,15 +38,15 @@ pub struct Heard {
 /// Starts a probe's command.
 pub(super) fn start(
     by: &'static dyn ByCommand,
-    thing: &Thing,
+    subject: &ProbeSubject,
     node: &Arc<dyn Node>,
 ) -> Result<Box<dyn Looking>, Unseen> {
-    let exec = Exec { limit: Some(LIMIT), keep_bytes: MOST_BYTES, ..by.command(thing)? };
-    let (thing, node) = (thing.clone(), Arc::clone(node));
+    let exec = Exec { limit: Some(LIMIT), keep_bytes: MOST_BYTES, ..by.command(subject)? };
+    let (subject, node) = (subject.clone(), Arc::clone(node));
     let looking: Box<dyn Looking> = match by.runs() {
         Runs::AtEnds => {
             let before = whole(&*node, &exec)?;
-            Box::new(AtEnds { by, thing, node, exec, before, began: Instant::now() })
+            Box::new(AtEnds { by, subject, node, exec, before, began: Instant::now() })
         }
         Runs::Meanwhile { again } => {
             let process = node.spawn(&exec)?;
@@ -57,7 +57,7 @@ pub(super) fn start(
             let listener = Listener { node, exec, again, began, said, bytes: 0, part, complaint: None };
             let thread = thread::Builder::new().name("probe".into()).spawn(move || listener.listen(process, &stopped));
             let failed = |e: std::io::Error| Unseen::Command { command: shown.clone(), said: e.to_string() };
-            Box::new(Meanwhile { by, thing, thread: thread.map_err(failed)?, shown, stop, began })
+            Box::new(Meanwhile { by, subject, thread: thread.map_err(failed)?, shown, stop, began })
         }
     };
     Ok(looking)
@@ -75,7 +75,7 @@ fn whole(node: &dyn Node, exec: &Exec) -> Result<String, Unseen> {
 /// One that is run at the start and at the end.
 struct AtEnds {
     by: &'static dyn ByCommand,
-    thing: Thing,
+    subject: ProbeSubject,
     node: Arc<dyn Node>,
     exec: Exec,
     before: String,
@@ -84,17 +84,17 @@ struct AtEnds {
 
 impl Looking for AtEnds {
     fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let Self { by, thing, node, exec, before, began } = *self;
+        let Self { by, subject, node, exec, before, began } = *self;
         let after = whole(&*node, &exec)?;
         let seconds = began.elapsed().as_secs_f64();
-        by.conclude(&thing, &Heard { seconds, said: vec![(0.0, before), (seconds, after)] }, notes)
+        by.conclude(&subject, &Heard { seconds, said: vec![(0.0, before), (seconds, after)] }, notes)
     }
 }
 
 /// One that runs meanwhile. It is ended when this goes: its listener hears that nobody can tell it to stop any more.
 struct Meanwhile {
     by: &'static dyn ByCommand,
-    thing: Thing,
+    subject: ProbeSubject,
     thread: JoinHandle<(Said, Option<String>)>,
     shown: String,
     stop: Sender<()>,
@@ -103,11 +103,11 @@ struct Meanwhile {
 
 impl Looking for Meanwhile {
     fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let Self { by, thing, thread, shown, stop, began } = *self;
+        let Self { by, subject, thread, shown, stop, began } = *self;
         let seconds = began.elapsed().as_secs_f64();
         drop(stop);
         let (said, complaint) = thread.join().unwrap_or_default();
-        let found = by.conclude(&thing, &Heard { seconds, said }, notes);
+        let found = by.conclude(&subject, &Heard { seconds, said }, notes);
         // What it complained of is why it told too little.
         found.map_err(|why| complaint.map_or(why, |said| Unseen::Command { command: shown, said }))
     }
@@ -204,13 +204,13 @@ mod tests {
     struct Lines(&'static str, String);
 
     impl ByCommand for Lines {
-        fn command(&self, _: &Thing) -> Result<Exec, Unseen> {
+        fn command(&self, _: &ProbeSubject) -> Result<Exec, Unseen> {
             Ok(Exec::new("sh").args(["-c", self.0, &self.1]))
         }
         fn runs(&self) -> Runs {
             Runs::Meanwhile { again: Duration::from_millis(50) }
         }
-        fn conclude(&self, _: &Thing, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        fn conclude(&self, _: &ProbeSubject, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
             assert!(heard.said.is_sorted_by(|a, b| a.0 <= b.0), "{heard:?}");
             match heard.said.len() {
                 0 => Err(Unseen::FewReadings),
@@ -236,7 +236,7 @@ mod tests {
         let by: &'static Lines = Box::leak(Box::new(Lines(script, file.display().to_string())));
         let node: Arc<dyn Node> = Arc::new(Local::new());
         let told = move || std::fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect();
-        (start(by, &Thing::Processors, &node).unwrap(), told, dir)
+        (start(by, &ProbeSubject::Processors, &node).unwrap(), told, dir)
     }
 
     fn heard(script: &'static str, times: usize) -> Result<Vec<String>, Unseen> {
@@ -299,13 +299,13 @@ mod tests {
     struct Twice;
 
     impl ByCommand for Twice {
-        fn command(&self, _: &Thing) -> Result<Exec, Unseen> {
+        fn command(&self, _: &ProbeSubject) -> Result<Exec, Unseen> {
             Ok(Exec::new("count"))
         }
         fn runs(&self) -> Runs {
             Runs::AtEnds
         }
-        fn conclude(&self, _: &Thing, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        fn conclude(&self, _: &ProbeSubject, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
             Ok(heard.said.iter().map(|(_, text)| Reading::scalar(text.trim(), heard.seconds)).collect())
         }
     }
@@ -313,13 +313,13 @@ mod tests {
     #[test]
     fn one_at_the_ends_is_waited_for_and_must_succeed() {
         let fake = Arc::new(Fake::new("fake").program("count", says("7\n")));
-        let seen = start(&Twice, &Thing::Processors, &(fake.clone() as Arc<dyn Node>)).unwrap();
+        let seen = start(&Twice, &ProbeSubject::Processors, &(fake.clone() as Arc<dyn Node>)).unwrap();
         let seen = seen.stop(&mut Vec::new()).unwrap();
         assert_eq!(seen.iter().map(|r| r.figure.as_str()).collect::<Vec<_>>(), ["7", "7"]);
         let ran = fake.ran();
         assert!(ran.len() == 2 && ran.iter().all(|exec| exec.limit == Some(LIMIT) && exec.keep_bytes == MOST_BYTES));
         let bad: Arc<dyn Node> = Arc::new(Fake::new("fake").program("count", fails(1, "denied\n")));
-        let why = start(&Twice, &Thing::Processors, &bad).err().unwrap();
+        let why = start(&Twice, &ProbeSubject::Processors, &bad).err().unwrap();
         assert_eq!(why.to_string(), "`count` failed: denied");
     }
 }

@@ -17,7 +17,7 @@ use vmio_node::FileSample;
 use vmio_node::linux::process::{self, Schedstat, Stat};
 use vmio_node::linux::system::CpuTimes;
 
-use super::{ByFiles, Probe, Thing, Unseen, Way};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
 use crate::guests::Hypervisor;
 
 /// Entry of the list of probes.
@@ -30,19 +30,21 @@ impl Probe for Cpu {
     fn about(&self) -> &'static str {
         "CPU seconds of the host, of QEMU by vcpu, iothread, main and worker threads and of a storage server, and of a container by its agent and the programs in it; work that the kernel does in its own threads is in the host's figure only"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Processors | Thing::Hypervisor(..) | Thing::Container(..))
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Processors | ProbeSubject::Hypervisor(..) | ProbeSubject::Container(..))
     }
-    fn way(&self) -> Way {
-        Way::Files(&Cpu)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Files(&Cpu)
     }
 }
 
 impl ByFiles for Cpu {
-    fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
-        let Hypervisor { pid, roles, servers, .. } = match thing {
-            Thing::Hypervisor(_, hypervisor) => hypervisor,
-            Thing::Container(_, own) => return [own.first, own.agent].map(|pid| process::file(pid, "stat")).into(),
+    fn paths(&self, subject: &ProbeSubject) -> Vec<PathBuf> {
+        let Hypervisor { pid, roles, servers, .. } = match subject {
+            ProbeSubject::Hypervisor(_, hypervisor) => hypervisor,
+            ProbeSubject::Container(_, own) => {
+                return [own.first, own.agent].map(|pid| process::file(pid, "stat")).into();
+            }
             _ => return vec![PathBuf::from("/proc/stat")],
         };
         let mut paths = vec![process::file(pid, "stat")];
@@ -53,12 +55,17 @@ impl ByFiles for Cpu {
         paths.extend(servers.iter().map(|server| process::file(server, "stat")));
         paths
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+    fn conclude(
+        &self,
+        subject: &ProbeSubject,
+        ticks: &[FileSample],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Reading>, Unseen> {
         let [first, .., last] = ticks else { return Err(Unseen::FewReadings) };
         let spent = Spent { first, last };
-        match thing {
-            Thing::Hypervisor(_, hypervisor) => threads(hypervisor, &spent, notes),
-            Thing::Container(..) => contained(&spent),
+        match subject {
+            ProbeSubject::Hypervisor(_, hypervisor) => threads(hypervisor, &spent, notes),
+            ProbeSubject::Container(..) => contained(&spent),
             _ => match (spent.by(0, host_busy), spent.by(0, host_steal)) {
                 (Some(busy), Some(stolen)) => Ok(vec![Reading::scalar(BUSY, busy), Reading::scalar(STOLEN, stolen)]),
                 _ => Err(Unseen::NoStat),
@@ -141,7 +148,7 @@ fn schedstat(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use vmio_model::result::{CpuUse, Seen};
+    use vmio_model::result::{CpuUse, ProbeResult};
 
     use crate::guests::Processes;
 
@@ -155,29 +162,29 @@ mod tests {
         FileSample { seconds, contents: contents.into_iter().map(String::into_bytes).collect() }
     }
 
-    fn guest(servers: Vec<u32>, roles: &[(u32, &str)]) -> Thing {
+    fn guest(servers: Vec<u32>, roles: &[(u32, &str)]) -> ProbeSubject {
         let roles = roles.iter().map(|(tid, role)| (*tid, (*role).to_owned())).collect();
-        Thing::Hypervisor("qemu".into(), Hypervisor { name: "QEMU", pid: 77, roles, servers })
+        ProbeSubject::Hypervisor("qemu".into(), Hypervisor { name: "QEMU", pid: 77, roles, servers })
     }
 
-    fn qemu() -> Thing {
+    fn qemu() -> ProbeSubject {
         guest(Vec::new(), &[(77, "main"), (78, "vcpu")])
     }
 
     /// CPU seconds, and what was noted.
-    fn seen(thing: &Thing, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, Unseen>, Vec<String>) {
+    fn seen(subject: &ProbeSubject, first: Vec<String>, last: Vec<String>) -> (Result<CpuUse, Unseen>, Vec<String>) {
         let mut notes = Vec::new();
-        let found = Cpu.conclude(thing, &[tick(0.0, first), tick(2.0, last)], &mut notes);
-        let cpu = found.map(|figures| CpuUse::of(&[Seen::here(thing.watched(), "cpu", figures)]));
+        let found = Cpu.conclude(subject, &[tick(0.0, first), tick(2.0, last)], &mut notes);
+        let cpu = found.map(|figures| CpuUse::of(&[ProbeResult::here(subject.watched(), "cpu", figures)]));
         (cpu, notes)
     }
 
     #[test]
     fn the_host_is_told_by_its_ticks() {
         let host = |user: u32| vec![format!("cpu  {user} 0 50 900 7 3 2 11 0 0\ncpu0 1 2 3\n")];
-        let (cpu, notes) = seen(&Thing::Processors, host(100), host(280));
+        let (cpu, notes) = seen(&ProbeSubject::Processors, host(100), host(280));
         assert!((cpu.unwrap().host_seconds - 1.8).abs() < 1e-9 && notes.is_empty());
-        assert_eq!(Cpu.paths(&Thing::Processors), [PathBuf::from("/proc/stat")]);
+        assert_eq!(Cpu.paths(&ProbeSubject::Processors), [PathBuf::from("/proc/stat")]);
     }
 
     #[test]
@@ -207,11 +214,11 @@ mod tests {
 
     #[test]
     fn a_storage_server_is_a_role_of_its_own() {
-        let thing = guest(vec![90, 91], &[]);
-        assert_eq!(Cpu.paths(&thing)[1..], ["/proc/90/stat", "/proc/91/stat"].map(PathBuf::from));
+        let subject = guest(vec![90, 91], &[]);
+        assert_eq!(Cpu.paths(&subject)[1..], ["/proc/90/stat", "/proc/91/stat"].map(PathBuf::from));
         let first = vec![stat("q", 1, 1), stat("qemu-storage-d", 10, 5), stat("s", 1, 1)];
         let last = vec![stat("q", 2, 2), stat("qemu-storage-d", 60, 25), String::new()];
-        let (cpu, notes) = seen(&thing, first, last);
+        let (cpu, notes) = seen(&subject, first, last);
         let cpu = cpu.unwrap();
         assert!((cpu.by_role["server"] - 0.7).abs() < 1e-9, "{cpu:?}");
         assert!(notes[0].contains("storage server (process 91) ended"), "{notes:?}");
@@ -231,16 +238,16 @@ mod tests {
     #[test]
     fn a_container_is_its_agent_and_what_that_ran() {
         let own = Processes { first: 70, agent: 71 };
-        let thing = Thing::Container("container".into(), own);
-        assert_eq!(Cpu.paths(&thing), ["/proc/70/stat", "/proc/71/stat"].map(PathBuf::from));
+        let subject = ProbeSubject::Container("container".into(), own);
+        assert_eq!(Cpu.paths(&subject), ["/proc/70/stat", "/proc/71/stat"].map(PathBuf::from));
         let stat = |own: u32, reaped: u32| {
             format!("71 (vmio-agent) S 70 77 77 0 -1 4194304 300 0 0 0 {own} 0 {reaped} 5 20 0 5 0 100 1000 200\n")
         };
-        let (cpu, notes) = seen(&thing, vec![stat(1, 0), stat(10, 100)], vec![stat(2, 10), stat(13, 250)]);
+        let (cpu, notes) = seen(&subject, vec![stat(1, 0), stat(10, 100)], vec![stat(2, 10), stat(13, 250)]);
         let cpu = cpu.unwrap();
         assert!((cpu.by_role["agent"] - 0.04).abs() < 1e-9 && (cpu.by_role["program"] - 1.6).abs() < 1e-9, "{cpu:?}");
         assert!(notes.is_empty());
-        let ended = seen(&thing, vec![stat(1, 0), stat(1, 0)], vec![stat(1, 0), String::new()]).0;
+        let ended = seen(&subject, vec![stat(1, 0), stat(1, 0)], vec![stat(1, 0), String::new()]).0;
         assert!(matches!(ended, Err(Unseen::ContainerEnded)), "{ended:?}");
     }
 

@@ -14,7 +14,7 @@ use vmio_model::result::{DeviceUse, LONGEST_WAIT};
 use vmio_node::FileSample;
 use vmio_node::linux::block::{Counters, Device};
 
-use super::{ByFiles, Probe, Thing, Unseen, Way};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
 
 /// Entry of the list of probes.
 pub struct Diskstats;
@@ -26,22 +26,29 @@ impl Probe for Diskstats {
     fn about(&self) -> &'static str {
         "requests, bytes, queue depth and busy time of the backing disks; blind where there are none (RBD, overlay, memory); NFS has `mountstats`"
     }
-    fn sees(&self, thing: &Thing) -> bool {
+    fn sees(&self, subject: &ProbeSubject) -> bool {
         // Of NFS there is no disk, but the client's own counters: see `mountstats`.
-        matches!(thing, Thing::Disk(Backing { nfs: None, .. }))
+        matches!(subject, ProbeSubject::Disk(Backing { nfs: None, .. }))
     }
-    fn way(&self) -> Way {
-        Way::Files(&Diskstats)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Files(&Diskstats)
     }
 }
 
 impl ByFiles for Diskstats {
-    fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
-        if let Thing::Disk(backing) = thing { stat_files(backing) } else { Vec::new() }
+    fn paths(&self, subject: &ProbeSubject) -> Vec<PathBuf> {
+        if let ProbeSubject::Disk(backing) = subject { stat_files(backing) } else { Vec::new() }
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        match (thing, ticks) {
-            (Thing::Disk(Backing { not_visible: Some(reason), .. }), _) => Err(Unseen::NotVisible(reason.clone())),
+    fn conclude(
+        &self,
+        subject: &ProbeSubject,
+        ticks: &[FileSample],
+        _: &mut Vec<String>,
+    ) -> Result<Vec<Reading>, Unseen> {
+        match (subject, ticks) {
+            (ProbeSubject::Disk(Backing { not_visible: Some(reason), .. }), _) => {
+                Err(Unseen::NotVisible(reason.clone()))
+            }
             (_, [first, .., last]) => {
                 let mut all = between(first, last)?.readings();
                 all.push(Reading::scalar(LONGEST_WAIT, longest_wait(ticks)));
@@ -147,7 +154,7 @@ mod tests {
         assert_eq!(longest(&[(0.0, 1, 4), (5.0, 1, 0), (30.0, 1, 4)]), 0.0, "something ended, and was not counted yet");
         assert_eq!(longest(&[(0.0, 1, 4), (30.0, 2, 4)]), 0.0, "one ended");
         assert_eq!(longest(&[]), 0.0);
-        let disk = Thing::Disk(Backing::default());
+        let disk = ProbeSubject::Disk(Backing::default());
         let told = Diskstats.conclude(&disk, &ticks(&[(0.0, 1, 4), (12.0, 1, 4)]), &mut Vec::new()).unwrap();
         assert_eq!(vmio_model::figure::scalar(&told, LONGEST_WAIT), Some(12.0));
     }
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn lost_or_reset_counters_are_said() {
-        let disk = Thing::Disk(Backing::default());
+        let disk = ProbeSubject::Disk(Backing::default());
         for (old, new, word) in [(NEW, OLD, "backwards"), (OLD, "", "to the end"), (OLD, "1 2 3", "to the end")] {
             let ticks = [tick(0.0, &[old]), tick(1.0, &[new])];
             let said = Diskstats.conclude(&disk, &ticks, &mut Vec::new()).unwrap_err().to_string();

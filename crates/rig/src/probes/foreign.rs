@@ -20,7 +20,7 @@
 //! which requests were in flight and none ended: `Stalled`.
 
 use vmio_model::figure::scalar;
-use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, LONGEST_WAIT, Mark, SHARE, Seen, Watched};
+use vmio_model::result::{DeviceUse, DiskTraits, DiskWork, Foreign, LONGEST_WAIT, Mark, ProbeResult, SHARE, Watched};
 
 /// Above this share of the cell's own the host is busy; and above this share of the processors, these.
 const BUSY: f64 = 0.2;
@@ -102,14 +102,14 @@ pub fn marks(traits: &DiskTraits, result: &DiskWork, during: Option<&DeviceUse>,
 
 /// Whether a disk stalled: by the longest that a program says one of its requests took, or by what disks were seen to
 /// wait for, the host's and the guests' own.
-pub fn stalled(told: impl IntoIterator<Item = f64>, seen: &[Seen]) -> Option<Mark> {
+pub fn stalled(told: impl IntoIterator<Item = f64>, seen: &[ProbeResult]) -> Option<Mark> {
     let waits = seen.iter().filter_map(|seen| scalar(&seen.figures, LONGEST_WAIT));
     told.into_iter().chain(waits).any(|seconds| seconds >= STALL).then_some(Mark::Stalled)
 }
 
 /// Whether others kept the processors busy, of which every cell has need.
-pub fn processors(seen: &[Seen]) -> Option<Mark> {
-    let share = |seen: &Seen| scalar(&seen.figures, SHARE).filter(|_| seen.watched == Watched::Others);
+pub fn processors(seen: &[ProbeResult]) -> Option<Mark> {
+    let share = |seen: &ProbeResult| scalar(&seen.figures, SHARE).filter(|_| seen.watched == Watched::Others);
     seen.iter().filter_map(share).any(|share| share > BUSY).then_some(Mark::ProcessorsBusy)
 }
 
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn processors_are_busy_by_what_others_do() {
-        let seen = |watched, share| Seen::here(watched, "others", vec![Reading::scalar(SHARE, share)]);
+        let seen = |watched, share| ProbeResult::here(watched, "others", vec![Reading::scalar(SHARE, share)]);
         assert_eq!(processors(&[seen(Watched::Others, 0.2)]), None);
         assert_eq!(processors(&[seen(Watched::Others, 0.21)]), Some(Mark::ProcessorsBusy));
         assert_eq!(processors(&[seen(Watched::Processors, 0.9)]), None);
@@ -224,7 +224,10 @@ mod tests {
     fn a_stall_is_told_by_the_program_or_by_a_disk() {
         let seen = |node: &str, seconds: f64| {
             let figures = vec![Reading::scalar(LONGEST_WAIT, seconds)];
-            Seen { node: node.into(), ..Seen::here(Watched::Disk("nvme0n1".into()), "diskstats", figures) }
+            ProbeResult {
+                node: node.into(),
+                ..ProbeResult::here(Watched::Disk("nvme0n1".into()), "diskstats", figures)
+            }
         };
         assert_eq!(stalled([9.9], &[seen("", 9.9), seen("qemu", 0.0)]), None);
         assert_eq!(stalled([30.2], &[]), Some(Mark::Stalled));

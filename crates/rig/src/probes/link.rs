@@ -6,7 +6,7 @@ use vmio_model::result::{SECONDS, WAY};
 use vmio_node::Exec;
 use vmio_node::linux::net::{self, Traffic};
 
-use super::{ByCommand, Heard, Probe, Runs, Thing, Unseen, Way};
+use super::{ByCommand, Heard, Probe, ProbeMethod, ProbeSubject, Runs, Unseen};
 
 /// Entry of the list of probes.
 pub struct Link;
@@ -18,24 +18,24 @@ impl Probe for Link {
     fn about(&self) -> &'static str {
         "bytes, packets and drops of a network interface; blind to what never reached it"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Link { .. })
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Link { .. })
     }
-    fn way(&self) -> Way {
-        Way::Command(&Link)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Command(&Link)
     }
 }
 
 impl ByCommand for Link {
-    fn command(&self, thing: &Thing) -> Result<Exec, Unseen> {
-        let Thing::Link { enter, .. } = thing else { return Err(Unseen::OtherThing("it is no link")) };
+    fn command(&self, subject: &ProbeSubject) -> Result<Exec, Unseen> {
+        let ProbeSubject::Link { enter, .. } = subject else { return Err(Unseen::OtherSubject("it is no link")) };
         Ok(Exec::new("cat").args([net::traffic_file().display().to_string()]).behind(enter))
     }
     fn runs(&self) -> Runs {
         Runs::AtEnds
     }
-    fn conclude(&self, thing: &Thing, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let Thing::Link { name, .. } = thing else { return Err(Unseen::OtherThing("it is no link")) };
+    fn conclude(&self, subject: &ProbeSubject, heard: &Heard, _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+        let ProbeSubject::Link { name, .. } = subject else { return Err(Unseen::OtherSubject("it is no link")) };
         let [(_, before), (_, after)] = heard.said.as_slice() else { return Err(Unseen::FewReadings) };
         let (before, after) = (carried(before, name)?, carried(after, name)?);
         let mut all = vec![Reading::scalar(SECONDS, heard.seconds)];

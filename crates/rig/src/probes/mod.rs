@@ -1,13 +1,13 @@
 //! What is watched around a cell, on any machine: the disks below its targets, links, processors, the
 //! hypervisors of its guests. Nothing is changed on the machine.
 //!
-//! A [`Probe`] says what it sees of which [`Thing`], and its way ([`Way`]). Those that read files of
+//! A [`Probe`] says what it sees of which [`ProbeSubject`], and by which [`ProbeMethod`]. Those that read files of
 //! `/proc` and `/sys` name them; one schedule a machine reads the files of all of them together
 //! ([`vmio_node::Reader::sample`], 10 times a second). Those that run a command say which and when. Those that attach
 //! something (eBPF, perf) or ask a monitor start and stop by themselves.
 //!
 //! Adding a probe: a file with a type that implements [`Probe`], and its line in [`ALL`]. What it measures beside
-//! [`Watched::figures`] is stored with its unit, and reports tell it as it is.
+//! [`Watched::figures`] is stored with its unit, and reports show it unchanged.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ mod command;
 pub mod cpu;
 pub mod diskstats;
 mod energy;
+#[cfg(test)]
+mod example;
 pub mod foreign;
 pub mod link;
 pub mod mountstats;
@@ -61,28 +63,28 @@ pub const HERTZ: u32 = 10;
 /// Ticks a second on other machines, in which reading takes from the work that is watched.
 pub const HERTZ_ELSEWHERE: u32 = 1;
 
-/// A way to look.
+/// A probe.
 pub trait Probe: Sync {
     /// Name.
     fn name(&self) -> &'static str;
     /// One line for docs: what it sees, and what it cannot see.
     fn about(&self) -> &'static str;
-    /// What it measures of a thing that it sees. It may give less, where something is not counted there.
-    fn figures(&self, thing: &Thing) -> Vec<Figure> {
-        thing.watched().figures()
+    /// What it measures of a subject that it sees. It may give less, where something is not counted there.
+    fn figures(&self, subject: &ProbeSubject) -> Vec<Figure> {
+        subject.watched().figures()
     }
     /// What this machine must have, where that is more than what is watched.
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
     /// Whether it sees anything of this.
-    fn sees(&self, thing: &Thing) -> bool;
+    fn sees(&self, subject: &ProbeSubject) -> bool;
     /// How it looks.
-    fn way(&self) -> Way;
+    fn method(&self) -> ProbeMethod;
 }
 
 /// How a probe looks.
-pub enum Way {
+pub enum ProbeMethod {
     /// By files, which one schedule reads for all.
     Files(&'static dyn ByFiles),
     /// By a command.
@@ -94,28 +96,33 @@ pub enum Way {
 /// A probe that reads files.
 pub trait ByFiles: Sync {
     /// Files to read at each tick.
-    fn paths(&self, thing: &Thing) -> Vec<PathBuf>;
+    fn paths(&self, subject: &ProbeSubject) -> Vec<PathBuf>;
     /// Turns ticks into figures. `ticks` holds the contents of these paths only.
     ///
     /// # Errors
     /// Why nothing can be said.
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
+    fn conclude(
+        &self,
+        subject: &ProbeSubject,
+        ticks: &[FileSample],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Reading>, Unseen>;
 }
 
 /// A probe that runs a command on the machine.
 pub trait ByCommand: Sync {
-    /// The command. How long it may take and how much it may say is not its matter.
+    /// The command. Whoever runs it limits its time and its output.
     ///
     /// # Errors
-    /// When it sees nothing of that thing.
-    fn command(&self, thing: &Thing) -> Result<Exec, Unseen>;
+    /// When it sees nothing of that subject.
+    fn command(&self, subject: &ProbeSubject) -> Result<Exec, Unseen>;
     /// When it is run.
     fn runs(&self) -> Runs;
     /// Turns what it said into figures.
     ///
     /// # Errors
     /// Why nothing can be said.
-    fn conclude(&self, thing: &Thing, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
+    fn conclude(&self, subject: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
 }
 
 /// When a command is run.
@@ -136,7 +143,7 @@ pub trait ByItself: Sync {
     ///
     /// # Errors
     /// Why it cannot.
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen>;
+    fn start(&self, subject: &ProbeSubject, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen>;
 }
 
 /// A probe that looks by itself, at work. What it attached goes when it is dropped.
@@ -148,9 +155,9 @@ pub trait Looking: Send {
     fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen>;
 }
 
-/// What is watched.
+/// What a probe watches.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Thing {
+pub enum ProbeSubject {
     /// The disks below a target.
     Disk(Backing),
     /// A network interface, in the network namespace of commands that this goes before.
@@ -195,39 +202,39 @@ pub enum Thing {
     },
 }
 
-impl Thing {
+impl ProbeSubject {
     /// As results name it.
     pub fn watched(&self) -> Watched {
         match self {
-            Thing::Disk(backing) => Watched::Disk(backing.describe()),
-            Thing::Link { name, .. } => Watched::Link(name.clone()),
-            Thing::Storage { target, .. } => Watched::PageCache(target.clone()),
-            Thing::Drive { target, .. } => Watched::Drive(target.clone()),
-            Thing::Processors => Watched::Processors,
-            Thing::Others { .. } => Watched::Others,
-            Thing::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
-            Thing::Container(guest, _) => Watched::Container(guest.clone()),
-            Thing::Energy(_) => Watched::Other("powercap".to_owned()),
-            Thing::Meter { .. } => Watched::Other("power-command".to_owned()),
+            ProbeSubject::Disk(backing) => Watched::Disk(backing.describe()),
+            ProbeSubject::Link { name, .. } => Watched::Link(name.clone()),
+            ProbeSubject::Storage { target, .. } => Watched::PageCache(target.clone()),
+            ProbeSubject::Drive { target, .. } => Watched::Drive(target.clone()),
+            ProbeSubject::Processors => Watched::Processors,
+            ProbeSubject::Others { .. } => Watched::Others,
+            ProbeSubject::Hypervisor(guest, _) => Watched::Hypervisor(guest.clone()),
+            ProbeSubject::Container(guest, _) => Watched::Container(guest.clone()),
+            ProbeSubject::Energy(_) => Watched::Other("powercap".to_owned()),
+            ProbeSubject::Meter { .. } => Watched::Other("power-command".to_owned()),
         }
     }
 }
 
-/// Something to watch, and the machine that it is on.
+/// A subject on the machine where it is watched.
 #[derive(Clone)]
-pub struct Subject {
+pub struct ProbePoint {
     /// The machine.
     pub node: Arc<dyn Node>,
     /// Its name in results; empty for the host.
     pub name: String,
     /// What is watched there.
-    pub thing: Thing,
+    pub subject: ProbeSubject,
 }
 
-impl Subject {
-    /// Something on the host.
-    pub fn here(node: Arc<dyn Node>, thing: Thing) -> Self {
-        Self { node, name: String::new(), thing }
+impl ProbePoint {
+    /// A subject on the host.
+    pub fn here(node: Arc<dyn Node>, subject: ProbeSubject) -> Self {
+        Self { node, name: String::new(), subject }
     }
 }
 
@@ -236,66 +243,78 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn disk() -> Thing {
-        Thing::Disk(Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() })
+    fn disk() -> ProbeSubject {
+        ProbeSubject::Disk(Backing { leaves: [("vda".to_owned(), (254, 0))].into(), ..Backing::default() })
     }
 
-    fn things() -> Vec<Thing> {
+    fn subjects() -> Vec<ProbeSubject> {
         let nfs = Backing { nfs: Some("server:/export".into()), mount: "/srv".into(), ..Backing::default() };
         let hypervisor = Hypervisor { pid: 7, roles: [(7, "main".to_owned())].into(), ..Hypervisor::default() };
         vec![
             disk(),
-            Thing::Disk(nfs),
-            Thing::Link { name: "eth0".into(), enter: Vec::new() },
-            Thing::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
+            ProbeSubject::Disk(nfs),
+            ProbeSubject::Link { name: "eth0".into(), enter: Vec::new() },
+            ProbeSubject::Storage { target: "sparse".into(), path: "/srv/sparse".into() },
             blockstats::tests::drive(&[]),
-            Thing::Processors,
-            Thing::Others { than: 7 },
-            Thing::Hypervisor("qemu".into(), hypervisor),
-            Thing::Container("container".into(), Processes { first: 7, agent: 8 }),
-            Thing::Energy(vec![Zone {
+            ProbeSubject::Processors,
+            ProbeSubject::Others { than: 7 },
+            ProbeSubject::Hypervisor("qemu".into(), hypervisor),
+            ProbeSubject::Container("container".into(), Processes { first: 7, agent: 8 }),
+            ProbeSubject::Energy(vec![Zone {
                 domain: "package-0".into(),
                 energy_file: "/sys/class/powercap/intel-rapl:0/energy_uj".into(),
                 range_uj: Some(262_143_328_850),
             }]),
-            Thing::Meter { command: "cat /dev/meter".into() },
+            ProbeSubject::Meter { command: "cat /dev/meter".into() },
         ]
     }
 
     #[test]
     fn contract_of_every_probe() {
         for (i, probe) in ALL.iter().enumerate() {
+            assert!(ALL[..i].iter().all(|p| p.name() != probe.name()), "{} twice", probe.name());
+        }
+        let example: &dyn Probe = &example::Ipmi;
+        for probe in ALL.iter().copied().chain([example]) {
             let name = probe.name();
-            assert!(ALL[..i].iter().all(|p| p.name() != name), "{name} twice");
             assert!(!probe.about().is_empty(), "{name}");
-            let seen: Vec<Thing> = things().into_iter().filter(|thing| probe.sees(thing)).collect();
+            let seen: Vec<ProbeSubject> = subjects().into_iter().filter(|subject| probe.sees(subject)).collect();
             assert!(!seen.is_empty(), "{name} sees nothing");
-            for thing in &seen {
-                let figures = probe.figures(thing);
-                assert!(!figures.is_empty(), "{name}: {thing:?}");
+            for subject in &seen {
+                let figures = probe.figures(subject);
+                assert!(!figures.is_empty(), "{name}: {subject:?}");
                 for (i, figure) in figures.iter().enumerate() {
                     assert!(figures[..i].iter().all(|f| f.name != figure.name), "{name}: {} twice", figure.name);
                 }
             }
-            match probe.way() {
-                Way::Files(files) => seen.iter().for_each(|thing| contract_by_files(name, files, thing)),
-                Way::Command(by) => {
-                    for thing in &seen {
-                        assert!(!by.command(thing).unwrap().program.is_empty(), "{name}");
+            match probe.method() {
+                ProbeMethod::Files(files) => seen.iter().for_each(|subject| contract_by_files(name, files, subject)),
+                ProbeMethod::Command(by) => {
+                    for subject in &seen {
+                        assert!(!by.command(subject).unwrap().program.is_empty(), "{name}");
                         let words = vec![(0.0, "x".to_owned()), (1.0, "x y z".to_owned())];
                         for said in [vec![], vec![(0.0, String::new())], words] {
-                            let said = by.conclude(thing, &Heard { seconds: 1.0, said }, &mut Vec::new());
+                            let said = by.conclude(subject, &Heard { seconds: 1.0, said }, &mut Vec::new());
                             assert!(said.is_err(), "{name}: {said:?}");
                         }
                     }
                 }
-                Way::Own(_) => {}
+                ProbeMethod::Own(_) => {}
             }
         }
     }
 
-    fn contract_by_files(name: &str, files: &dyn ByFiles, thing: &Thing) {
-        let paths = files.paths(thing);
+    #[test]
+    fn the_example_tells_the_mean_and_the_energy() {
+        let line = |at: f64, watts: u32| (at, format!("    Instantaneous power reading:       {watts} Watts"));
+        let said = vec![line(0.2, 200), (0.3, "    Power reading state is:  activated".to_owned()), line(1.2, 220)];
+        let heard = Heard { seconds: 2.0, said };
+        let told = ByCommand::conclude(&example::Ipmi, &ProbeSubject::Processors, &heard, &mut Vec::new()).unwrap();
+        assert_eq!(told, energy::readings("machine", 420.0, 2.0));
+    }
+
+    fn contract_by_files(name: &str, files: &dyn ByFiles, subject: &ProbeSubject) {
+        let paths = files.paths(subject);
         assert!(!paths.is_empty(), "{name}");
         for path in &paths {
             assert!(path.starts_with("/proc") || path.starts_with("/sys"), "{name}: {}", path.display());
@@ -303,23 +322,24 @@ mod tests {
         // Whatever cannot be read must become a word, not a figure and not a panic.
         let empty = |seconds: f64| FileSample { seconds, contents: vec![vec![]; paths.len()] };
         for ticks in [vec![], vec![empty(0.0)], vec![empty(0.0), empty(1.0)]] {
-            let said = files.conclude(thing, &ticks, &mut Vec::new());
+            let said = files.conclude(subject, &ticks, &mut Vec::new());
             assert!(said.is_err(), "{name}: {said:?}");
         }
     }
 
-    /// A thing may have any number of probes, but each of its figures has one: nothing is counted twice. What the model
-    /// makes fields of is declared as the model has it, by some probe.
+    /// A subject may have any number of probes, but each of its figures has one: nothing is counted twice. Figures that
+    /// are fields of the model are declared as the model has them, by some probe.
     #[test]
-    fn each_figure_of_a_thing_has_one_probe() {
-        for thing in things() {
-            let declared: Vec<Figure> = ALL.iter().filter(|p| p.sees(&thing)).flat_map(|p| p.figures(&thing)).collect();
-            assert!(!declared.is_empty(), "nobody sees {thing:?}");
+    fn each_figure_of_a_subject_has_one_probe() {
+        for subject in subjects() {
+            let declared: Vec<Figure> =
+                ALL.iter().filter(|p| p.sees(&subject)).flat_map(|p| p.figures(&subject)).collect();
+            assert!(!declared.is_empty(), "nobody sees {subject:?}");
             for (i, figure) in declared.iter().enumerate() {
-                assert!(declared[..i].iter().all(|f| f.name != figure.name), "{thing:?}: {} twice", figure.name);
+                assert!(declared[..i].iter().all(|f| f.name != figure.name), "{subject:?}: {} twice", figure.name);
             }
-            let known = thing.watched().figures();
-            assert!(known.iter().all(|figure| declared.contains(figure)), "{thing:?}: {declared:?}");
+            let known = subject.watched().figures();
+            assert!(known.iter().all(|figure| declared.contains(figure)), "{subject:?}: {declared:?}");
         }
     }
 }

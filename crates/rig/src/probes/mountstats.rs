@@ -10,7 +10,7 @@ use vmio_model::result::DeviceUse;
 use vmio_node::FileSample;
 use vmio_node::linux::nfs::{self, Counters};
 
-use super::{ByFiles, Probe, Thing, Unseen, Way};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen};
 
 /// Entry of the list of probes.
 pub struct Mountstats;
@@ -22,21 +22,26 @@ impl Probe for Mountstats {
     fn about(&self) -> &'static str {
         "calls, bytes and queue depth of an NFS mount; blind to the server's disks, so their busy time is unknown"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Disk(Backing { nfs: Some(_), .. }))
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Disk(Backing { nfs: Some(_), .. }))
     }
-    fn way(&self) -> Way {
-        Way::Files(&Mountstats)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Files(&Mountstats)
     }
 }
 
 impl ByFiles for Mountstats {
-    fn paths(&self, _: &Thing) -> Vec<PathBuf> {
+    fn paths(&self, _: &ProbeSubject) -> Vec<PathBuf> {
         vec![nfs::stats_file().into()]
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], _: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        match (thing, ticks) {
-            (Thing::Disk(backing), [first, .., last]) => Ok(between(&backing.mount, first, last)?.readings()),
+    fn conclude(
+        &self,
+        subject: &ProbeSubject,
+        ticks: &[FileSample],
+        _: &mut Vec<String>,
+    ) -> Result<Vec<Reading>, Unseen> {
+        match (subject, ticks) {
+            (ProbeSubject::Disk(backing), [first, .., last]) => Ok(between(&backing.mount, first, last)?.readings()),
             _ => Err(Unseen::FewReadings),
         }
     }
@@ -104,6 +109,8 @@ mod tests {
 
     #[test]
     fn what_is_not_on_nfs_is_left_to_others() {
-        assert!(!Mountstats.sees(&Thing::Disk(Backing::default())) && !Mountstats.sees(&Thing::Processors));
+        assert!(
+            !Mountstats.sees(&ProbeSubject::Disk(Backing::default())) && !Mountstats.sees(&ProbeSubject::Processors)
+        );
     }
 }

@@ -22,7 +22,7 @@ use vmio_node::linux::cpu;
 use vmio_node::linux::process::{self, Stat};
 use vmio_node::{Node, Reader};
 
-use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
+use super::{ByItself, Looking, Probe, ProbeMethod, ProbeSubject, Unseen};
 
 /// Entry of the list of probes.
 pub struct Others;
@@ -34,17 +34,19 @@ impl Probe for Others {
     fn about(&self) -> &'static str {
         "CPU seconds of processes that are not vmio's own, and which share of the processors that is; of vmio's own, and of the kernel's threads, whoever they work for; blind to interrupts of idle processors"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Others { .. })
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Others { .. })
     }
-    fn way(&self) -> Way {
-        Way::Own(&Others)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Own(&Others)
     }
 }
 
 impl ByItself for Others {
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
-        let Thing::Others { than } = *thing else { return Err(Unseen::OtherThing("these are no processes")) };
+    fn start(&self, subject: &ProbeSubject, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let ProbeSubject::Others { than } = *subject else {
+            return Err(Unseen::OtherSubject("these are no processes"));
+        };
         let began = Instant::now();
         let before = Table::read(node.reader(), than)?;
         Ok(Box::new(Counted { node: node.clone(), than, before, began }))
@@ -246,7 +248,7 @@ mod tests {
         let (one, two) = (Spinner::new(), Spinner::new());
         let text = || node.reader().read_text(&process::file(one.0.id(), "stat")).unwrap();
         let spent = || Stat::parse(&text()).unwrap().run_seconds().unwrap();
-        let looking = Others.start(&Thing::Others { than: two.0.id() }, &node).unwrap();
+        let looking = Others.start(&ProbeSubject::Others { than: two.0.id() }, &node).unwrap();
         let first = spent();
         for _ in 0..600 {
             if spent() >= first + 0.2 {

@@ -11,7 +11,7 @@ use vmio_model::figure::Reading;
 use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE};
 use vmio_node::Node;
 
-use super::{ByItself, Looking, Probe, Thing, Unseen, Way};
+use super::{ByItself, Looking, Probe, ProbeMethod, ProbeSubject, Unseen};
 
 /// Entry of the list of probes.
 pub struct PageCache;
@@ -24,17 +24,17 @@ impl Probe for PageCache {
         "what the page cache holds of a guest's disk before and after (cachestat, Linux 6.5); blind to disk \
          images, to what a server opens in the hypervisor's place, and to what other files lost"
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Storage { .. })
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Storage { .. })
     }
-    fn way(&self) -> Way {
-        Way::Own(&PageCache)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Own(&PageCache)
     }
 }
 
 impl ByItself for PageCache {
-    fn start(&self, thing: &Thing, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
-        let Thing::Storage { path, .. } = thing else { return Err(Unseen::OtherThing("it is no storage")) };
+    fn start(&self, subject: &ProbeSubject, node: &Arc<dyn Node>) -> Result<Box<dyn Looking>, Unseen> {
+        let ProbeSubject::Storage { path, .. } = subject else { return Err(Unseen::OtherSubject("it is no storage")) };
         let before = node.reader().cached_bytes(path)?;
         Ok(Box::new(AtWork { before, node: Arc::clone(node), path: path.clone() }))
     }
@@ -71,8 +71,8 @@ mod tests {
         let node: Arc<dyn Node> = Arc::new(Local::new());
         let path = dir.path().join("disk");
         fs::write(&path, "").unwrap();
-        let thing = Thing::Storage { target: "sparse".into(), path: path.clone() };
-        let looking = PageCache.start(&thing, &node).unwrap();
+        let subject = ProbeSubject::Storage { target: "sparse".into(), path: path.clone() };
+        let looking = PageCache.start(&subject, &node).unwrap();
         fs::write(&path, vec![7u8; 1 << 20]).unwrap();
         let seen = looking.stop(&mut Vec::new()).unwrap();
         let of = |name: &str| vmio_model::figure::scalar(&seen, name);
@@ -80,7 +80,7 @@ mod tests {
             Some(now) => assert_eq!((of(CACHED_BEFORE), of(CACHED_AFTER)), (Some(0.0), Some(now as f64))),
             None => assert_eq!(seen, []),
         }
-        let gone = Thing::Storage { target: "sparse".into(), path: dir.path().join("none") };
+        let gone = ProbeSubject::Storage { target: "sparse".into(), path: dir.path().join("none") };
         assert!(PageCache.start(&gone, &node).is_err_and(|why| why.to_string().contains("none")));
     }
 }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use vmio_look::require::{Missing, Requirement};
 use vmio_node::linux::powercap::{DIR, Zone, zones};
-use vmio_node::{Error, Node, Reader};
+use vmio_node::{Node, Reader};
 
 use super::command::{self, LIMIT};
 use super::power_command::PowerCommand;
-use super::{Thing, Unseen};
+use super::{ProbeSubject, Unseen};
 
 /// What is needed to tell the energy of a cell, where nobody names a meter.
 pub const METER: Requirement = Requirement {
     name: "power meter",
     why: "energy and power of cells",
-    mend: "name a meter of your own with --power-command (docs/probes.md)",
+    fix: "name a meter of your own with --power-command (docs/probes.md)",
     check: |reader| counted(reader).map(drop),
 };
 
@@ -26,11 +26,10 @@ fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
     let (mut all, mut refused) = (zones(reader), false);
     all.retain(|zone| match reader.read(&zone.energy_file) {
         Ok(_) => true,
-        Err(Error::File { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
-            refused = true;
+        Err(e) => {
+            refused |= e.kind() == Some(ErrorKind::PermissionDenied);
             false
         }
-        Err(_) => false,
     });
     match (all.is_empty(), refused) {
         (false, _) => Ok(all),
@@ -43,9 +42,9 @@ fn counted(reader: &dyn Reader) -> Result<Vec<Zone>, Missing> {
 ///
 /// # Errors
 /// When that meter tells too little of a cell of so many seconds.
-pub fn things(node: &Arc<dyn Node>, command: Option<&str>, cell_seconds: f64) -> Result<Vec<Thing>, Unseen> {
-    let own = counted(node.reader()).ok().map(Thing::Energy);
-    let meter = command.map(|command| Thing::Meter { command: command.to_owned() });
+pub fn subjects(node: &Arc<dyn Node>, command: Option<&str>, cell_seconds: f64) -> Result<Vec<ProbeSubject>, Unseen> {
+    let own = counted(node.reader()).ok().map(ProbeSubject::Energy);
+    let meter = command.map(|command| ProbeSubject::Meter { command: command.to_owned() });
     if let Some(meter) = &meter {
         tells(node, meter, cell_seconds)?;
     }
@@ -53,7 +52,7 @@ pub fn things(node: &Arc<dyn Node>, command: Option<&str>, cell_seconds: f64) ->
 }
 
 /// Watches a meter as it is watched in a cell, so that no run ends without what it was to tell.
-fn tells(node: &Arc<dyn Node>, meter: &Thing, seconds: f64) -> Result<(), Unseen> {
+fn tells(node: &Arc<dyn Node>, meter: &ProbeSubject, seconds: f64) -> Result<(), Unseen> {
     let watched = |time: Duration| {
         let mut notes = Vec::new();
         let seen = command::start(&PowerCommand, meter, node).and_then(|looking| {
@@ -96,15 +95,15 @@ mod tests {
         let none = found(Fake::new("fake").file(format!("{DIR}/intel-rapl/enabled"), "1\n")).unwrap_err();
         assert!(none.starts_with("no power meter"), "{none}");
         let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
-        assert_eq!(things(&node, None, 1.0).unwrap(), []);
+        assert_eq!(subjects(&node, None, 1.0).unwrap(), []);
     }
 
     #[test]
     fn a_meter_that_tells_too_little_is_refused_before_anything_is_measured() {
         let node: Arc<dyn Node> = Arc::new(Local::new());
         let of = |command: &str, seconds: f64| {
-            let meter = Thing::Meter { command: command.into() };
-            things(&node, Some(command), seconds).map(|all| all.contains(&meter))
+            let meter = ProbeSubject::Meter { command: command.into() };
+            subjects(&node, Some(command), seconds).map(|all| all.contains(&meter))
         };
         assert!(of("while :; do echo 12.5; sleep 0.05; done", 1.5).unwrap());
         // It is run again each second.

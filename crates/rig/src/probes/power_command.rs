@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmio_model::figure::{Figure, Reading};
 use vmio_node::Exec;
 
-use super::{ByCommand, Heard, Probe, Runs, Thing, Unseen, Way, energy};
+use super::{ByCommand, Heard, Probe, ProbeMethod, ProbeSubject, Runs, Unseen, energy};
 
 /// How long after its start one that has ended is run again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -29,37 +29,39 @@ impl Probe for PowerCommand {
         "energy and mean power by a meter of the user's; blind to what is not plugged into it, and to what changes \
          faster than it tells"
     }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
+    fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {
         energy::figures()
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Meter { .. })
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Meter { .. })
     }
-    fn way(&self) -> Way {
-        Way::Command(&PowerCommand)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Command(&PowerCommand)
     }
 }
 
 impl ByCommand for PowerCommand {
-    fn command(&self, thing: &Thing) -> Result<Exec, Unseen> {
-        let Thing::Meter { command } = thing else { return Err(Unseen::OtherThing("it is no meter")) };
+    fn command(&self, subject: &ProbeSubject) -> Result<Exec, Unseen> {
+        let ProbeSubject::Meter { command } = subject else { return Err(Unseen::OtherSubject("it is no meter")) };
         Ok(Exec::new("sh").args(["-c", command]))
     }
     fn runs(&self) -> Runs {
         Runs::Meanwhile { again: AGAIN }
     }
-    fn conclude(&self, _: &Thing, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
+    fn conclude(&self, _: &ProbeSubject, heard: &Heard, notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
         let seconds = heard.seconds;
-        let told: Vec<(f64, Told)> = heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
-        if told.len() < heard.said.len() {
+        let readings: Vec<(f64, MeterReading)> =
+            heard.said.iter().filter_map(|(at, line)| Some((*at, parse(line)?))).collect();
+        if readings.len() < heard.said.len() {
             notes.push("power-command: some lines tell no watts".to_owned());
         }
-        // By the meter's clock where that goes on with ours, which knows when a line came, not when it was true.
-        let own: Option<Vec<(f64, f64)>> = told.iter().map(|(_, told)| Some((told.seconds?, told.watts))).collect();
+        // By the meter's clock where it keeps pace with ours: ours knows when a line came, not when it was measured.
+        let own: Option<Vec<(f64, f64)>> =
+            readings.iter().map(|(_, reading)| Some((reading.seconds?, reading.watts))).collect();
         let goes_on = |all: &Vec<(f64, f64)>| {
             all.is_sorted_by(|a, b| a.0 <= b.0) && mean(all).is_some_and(|(_, span)| span <= seconds + SLACK)
         };
-        let came = || told.iter().map(|(at, told)| (*at, told.watts)).collect();
+        let came = || readings.iter().map(|(at, reading)| (*at, reading.watts)).collect();
         let (watts, span) = mean(&own.filter(goes_on).unwrap_or_else(came)).ok_or(Unseen::FewReadings)?;
         if span < LEAST * seconds {
             return Err(Unseen::SeldomTold { told: span, seconds });
@@ -70,21 +72,21 @@ impl ByCommand for PowerCommand {
 
 /// A line of a meter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Told {
+struct MeterReading {
     /// By its own clock, whenever that began.
     seconds: Option<f64>,
     watts: f64,
 }
 
 /// `WATTS` or `SECONDS WATTS`; `None` for anything else.
-fn parse(line: &str) -> Option<Told> {
+fn parse(line: &str) -> Option<MeterReading> {
     let numbers = line.split_ascii_whitespace().map(|word| word.parse::<f64>().ok().filter(|n| n.is_finite()));
-    let told = match numbers.collect::<Option<Vec<f64>>>()?.as_slice() {
-        [watts] => Told { seconds: None, watts: *watts },
-        [seconds, watts] => Told { seconds: Some(*seconds), watts: *watts },
+    let reading = match numbers.collect::<Option<Vec<f64>>>()?.as_slice() {
+        [watts] => MeterReading { seconds: None, watts: *watts },
+        [seconds, watts] => MeterReading { seconds: Some(*seconds), watts: *watts },
         _ => return None,
     };
-    (told.watts >= 0.0).then_some(told)
+    (reading.watts >= 0.0).then_some(reading)
 }
 
 /// Mean power from the first reading to the last, and the time between them; `None` where there is none.
@@ -104,16 +106,16 @@ mod tests {
     use std::time::Instant;
 
     use vmio_model::figure::Unit;
-    use vmio_model::result::{Seen, Watched};
+    use vmio_model::result::{ProbeResult, Watched};
     use vmio_node::{Local, Node};
 
-    use super::super::{Subject, Watch};
+    use super::super::{ProbePoint, Watch};
     use super::*;
 
     fn of(seconds: f64, said: &[(f64, &str)]) -> Result<[f64; 2], String> {
         let said = said.iter().map(|(at, line)| (*at, (*line).to_owned())).collect();
-        let thing = Thing::Meter { command: "meter".into() };
-        let found = PowerCommand.conclude(&thing, &Heard { seconds, said }, &mut Vec::new());
+        let subject = ProbeSubject::Meter { command: "meter".into() };
+        let found = PowerCommand.conclude(&subject, &Heard { seconds, said }, &mut Vec::new());
         let value = |reading: &Reading| reading.value.typical().unwrap();
         found.map(|all| [value(&all[0]), value(&all[1])]).map_err(|why| why.to_string())
     }
@@ -146,9 +148,9 @@ mod tests {
     #[test]
     fn a_script_is_a_meter() {
         let node: Arc<dyn Node> = Arc::new(Local::new());
-        let meter = |script: &str, seconds: u64| -> (Vec<Seen>, Vec<String>, f64) {
-            let meter = Thing::Meter { command: script.into() };
-            let watch = Watch::start(vec![Subject::here(node.clone(), meter)]).unwrap();
+        let meter = |script: &str, seconds: u64| -> (Vec<ProbeResult>, Vec<String>, f64) {
+            let meter = ProbeSubject::Meter { command: script.into() };
+            let watch = Watch::start(vec![ProbePoint::here(node.clone(), meter)]).unwrap();
             let began = Instant::now();
             thread::sleep(Duration::from_secs(seconds));
             let seen = watch.stop().unwrap();

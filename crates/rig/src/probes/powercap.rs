@@ -12,7 +12,7 @@ use vmio_model::figure::{Figure, Reading};
 use vmio_node::FileSample;
 use vmio_node::linux::powercap::{self, Zone};
 
-use super::{ByFiles, Probe, Thing, Unseen, Way, energy, power};
+use super::{ByFiles, Probe, ProbeMethod, ProbeSubject, Unseen, energy, power};
 
 /// Entry of the list of probes.
 pub struct Powercap;
@@ -25,27 +25,34 @@ impl Probe for Powercap {
         "energy and mean power of packages of processors and of memory, whoever works there; blind to all other parts \
          of the machine"
     }
-    fn figures(&self, _: &Thing) -> Vec<Figure> {
+    fn figures(&self, _: &ProbeSubject) -> Vec<Figure> {
         energy::figures()
     }
     fn requirements(&self) -> &'static [Requirement] {
         &[power::METER]
     }
-    fn sees(&self, thing: &Thing) -> bool {
-        matches!(thing, Thing::Energy(_))
+    fn sees(&self, subject: &ProbeSubject) -> bool {
+        matches!(subject, ProbeSubject::Energy(_))
     }
-    fn way(&self) -> Way {
-        Way::Files(&Powercap)
+    fn method(&self) -> ProbeMethod {
+        ProbeMethod::Files(&Powercap)
     }
 }
 
 impl ByFiles for Powercap {
-    fn paths(&self, thing: &Thing) -> Vec<PathBuf> {
-        let Thing::Energy(zones) = thing else { return Vec::new() };
+    fn paths(&self, subject: &ProbeSubject) -> Vec<PathBuf> {
+        let ProbeSubject::Energy(zones) = subject else { return Vec::new() };
         zones.iter().map(|zone| zone.energy_file.clone()).collect()
     }
-    fn conclude(&self, thing: &Thing, ticks: &[FileSample], notes: &mut Vec<String>) -> Result<Vec<Reading>, Unseen> {
-        let (Thing::Energy(zones), [first, .., last]) = (thing, ticks) else { return Err(Unseen::FewReadings) };
+    fn conclude(
+        &self,
+        subject: &ProbeSubject,
+        ticks: &[FileSample],
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<Reading>, Unseen> {
+        let (ProbeSubject::Energy(zones), [first, .., last]) = (subject, ticks) else {
+            return Err(Unseen::FewReadings);
+        };
         let seconds = last.seconds - first.seconds;
         if seconds <= 0.0 {
             return Err(Unseen::NoTime);
@@ -78,7 +85,7 @@ mod tests {
     use vmio_node::Node;
     use vmio_node::fake::Fake;
 
-    use super::super::{Observed, Subject, Watch};
+    use super::super::{Observed, ProbePoint, Watch};
     use super::*;
 
     const PACKAGE: &str = "/sys/class/powercap/intel-rapl:0/energy_uj";
@@ -95,15 +102,15 @@ mod tests {
     fn seen(fake: Fake, meanwhile: impl Fn(&Fake)) -> Option<Observed> {
         let fake = Arc::new(fake);
         let node: Arc<dyn Node> = fake.clone();
-        let subjects: Vec<Subject> = power::things(&node, None, 1.0)
+        let points: Vec<ProbePoint> = power::subjects(&node, None, 1.0)
             .unwrap()
             .into_iter()
-            .map(|thing| Subject::here(node.clone(), thing))
+            .map(|subject| ProbePoint::here(node.clone(), subject))
             .collect();
-        if subjects.is_empty() {
+        if points.is_empty() {
             return None;
         }
-        let watch = Watch::start(subjects).unwrap();
+        let watch = Watch::start(points).unwrap();
         fake.pass(Duration::from_secs(10));
         meanwhile(&fake);
         Some(watch.stop().unwrap())

@@ -1,4 +1,4 @@
-//! Why a probe says nothing of a thing.
+//! Why a probe says nothing of a subject.
 
 use vmio_look::backing::NotVisible;
 use vmio_node::linux::nfs;
@@ -9,9 +9,9 @@ use crate::guests;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // the messages say what each one is
 pub enum Unseen {
-    /// It is something that the probe sees nothing of.
+    /// The probe sees nothing of such a subject.
     #[error("{0}")]
-    OtherThing(&'static str),
+    OtherSubject(&'static str),
     #[error(transparent)]
     NotVisible(NotVisible),
     #[error("fewer than two readings")]

@@ -1,4 +1,4 @@
-//! Probes at work: on things of any machines, from a start to a stop.
+//! Probes at work: on subjects of any machines, from a start to a stop.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vmio_model::figure::Unit;
-use vmio_model::result::{CpuUse, DeviceUse, Seen};
+use vmio_model::result::{CpuUse, DeviceUse, ProbeResult};
 use vmio_node::{FileSample, Node, SamplePlan, Sampling};
 
-use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, Subject, Thing, Unseen, Way, command};
+use super::{ALL, ByFiles, HERTZ, HERTZ_ELSEWHERE, Looking, ProbeMethod, ProbePoint, ProbeSubject, Unseen, command};
 
 /// What was seen between start and stop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Observed {
     /// Seconds between the first and the last tick.
     pub seconds: f64,
-    /// What each probe saw of each thing.
-    pub seen: Vec<Seen>,
+    /// What each probe saw of each subject.
+    pub seen: Vec<ProbeResult>,
     /// Why a disk cannot be seen.
     pub not_visible: Option<String>,
     /// What could not be read, in words.
@@ -36,15 +36,18 @@ impl Observed {
     }
 }
 
-/// Each thing once: actors share processors, disks, and the hypervisor of a guest in which several of them work, to
+/// Each subject once: actors share processors, disks, and the hypervisor of a guest in which several of them work, to
 /// which each may bring a server of its own disk. What was watched twice would count twice.
-pub fn each_once(subjects: impl IntoIterator<Item = Subject>) -> Vec<Subject> {
-    let mut all: Vec<Subject> = Vec::new();
-    for subject in subjects {
-        let same = |known: &&mut Subject| known.name == subject.name && known.thing.is_that_of(&subject.thing);
-        match (all.iter_mut().find(same).map(|known| &mut known.thing), subject) {
-            (None, subject) => all.push(subject),
-            (Some(Thing::Hypervisor(_, known)), Subject { thing: Thing::Hypervisor(_, more), .. }) => {
+pub fn each_once(points: impl IntoIterator<Item = ProbePoint>) -> Vec<ProbePoint> {
+    let mut all: Vec<ProbePoint> = Vec::new();
+    for point in points {
+        let same = |known: &&mut ProbePoint| known.name == point.name && known.subject.is_that_of(&point.subject);
+        match (all.iter_mut().find(same).map(|known| &mut known.subject), point) {
+            (None, point) => all.push(point),
+            (
+                Some(ProbeSubject::Hypervisor(_, known)),
+                ProbePoint { subject: ProbeSubject::Hypervisor(_, more), .. },
+            ) => {
                 known.servers.extend(more.servers);
                 known.servers.sort_unstable();
                 known.servers.dedup();
@@ -55,19 +58,21 @@ pub fn each_once(subjects: impl IntoIterator<Item = Subject>) -> Vec<Subject> {
     all
 }
 
-impl Thing {
-    /// Whether both are the same thing, whatever is known of it.
-    fn is_that_of(&self, other: &Thing) -> bool {
+impl ProbeSubject {
+    /// Whether both are the same subject, whatever is known of it.
+    fn is_that_of(&self, other: &ProbeSubject) -> bool {
         match (self, other) {
-            (Thing::Hypervisor(_, one), Thing::Hypervisor(_, other)) => one.pid == other.pid,
-            // A file and a loop device over another one come down to the same disks by ways of their own.
-            (Thing::Disk(one), Thing::Disk(other)) if !one.leaves.is_empty() => one.leaves == other.leaves,
+            (ProbeSubject::Hypervisor(_, one), ProbeSubject::Hypervisor(_, other)) => one.pid == other.pid,
+            // A file and a loop device over another file may lie on the same disks.
+            (ProbeSubject::Disk(one), ProbeSubject::Disk(other)) if !one.leaves.is_empty() => {
+                one.leaves == other.leaves
+            }
             (one, other) => one == other,
         }
     }
 }
 
-/// One probe on one thing.
+/// One probe on one subject.
 enum Look {
     /// Which of its machine's paths are its own.
     Files(&'static dyn ByFiles, Vec<usize>),
@@ -75,7 +80,7 @@ enum Look {
     Failed(Unseen),
 }
 
-/// How probes look, each at one thing: which of the subjects, the probe's name, its look.
+/// The probes at work: index of the point, name of the probe, its look.
 type Looks = Vec<(usize, &'static str, Look)>;
 
 /// The files of a machine that probes read, each once however many read it.
@@ -95,7 +100,7 @@ impl Paths {
 
 /// Probes at work.
 pub struct Watch {
-    subjects: Vec<Subject>,
+    points: Vec<ProbePoint>,
     looks: Looks,
     /// By name of the machine.
     schedules: BTreeMap<String, Box<dyn Sampling>>,
@@ -106,14 +111,14 @@ impl Watch {
     ///
     /// # Errors
     /// When a machine cannot sample.
-    pub fn start(subjects: Vec<Subject>) -> Result<Self, vmio_node::Error> {
-        let (looks, machines) = looks(&subjects);
+    pub fn start(points: Vec<ProbePoint>) -> Result<Self, vmio_node::Error> {
+        let (looks, machines) = looks(&points);
         let schedule = |(name, Paths { node, all }): (String, Paths)| {
             let interval = Duration::from_secs(1) / if name.is_empty() { HERTZ } else { HERTZ_ELSEWHERE };
             Ok((name, node.reader().sample(&SamplePlan { paths: all, interval })?))
         };
         let schedules = machines.into_iter().map(schedule).collect::<Result<_, vmio_node::Error>>()?;
-        Ok(Self { subjects, looks, schedules })
+        Ok(Self { points, looks, schedules })
     }
 
     /// Stops them.
@@ -125,26 +130,26 @@ impl Watch {
         for (name, sampling) in self.schedules {
             ticks.insert(name, sampling.stop()?);
         }
-        Ok(conclude(&self.subjects, self.looks, &ticks))
+        Ok(conclude(&self.points, self.looks, &ticks))
     }
 }
 
-/// How each probe looks at each thing, and which files that takes on each machine.
-fn looks(subjects: &[Subject]) -> (Looks, BTreeMap<String, Paths>) {
+/// How each probe looks at each subject, and which files that takes on each machine.
+fn looks(points: &[ProbePoint]) -> (Looks, BTreeMap<String, Paths>) {
     let mut looks = Vec::new();
     let mut machines: BTreeMap<String, Paths> = BTreeMap::new();
-    for (at, subject) in subjects.iter().enumerate() {
-        for probe in ALL.iter().filter(|p| p.sees(&subject.thing)) {
-            let look = match probe.way() {
-                Way::Files(files) => {
-                    let fresh = || Paths { node: subject.node.clone(), all: Vec::new() };
-                    let paths = machines.entry(subject.name.clone()).or_insert_with(fresh);
-                    Look::Files(files, files.paths(&subject.thing).into_iter().map(|p| paths.place(p)).collect())
+    for (at, point) in points.iter().enumerate() {
+        for probe in ALL.iter().filter(|p| p.sees(&point.subject)) {
+            let look = match probe.method() {
+                ProbeMethod::Files(files) => {
+                    let fresh = || Paths { node: point.node.clone(), all: Vec::new() };
+                    let paths = machines.entry(point.name.clone()).or_insert_with(fresh);
+                    Look::Files(files, files.paths(&point.subject).into_iter().map(|p| paths.place(p)).collect())
                 }
-                Way::Command(by) => {
-                    command::start(by, &subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own)
+                ProbeMethod::Command(by) => {
+                    command::start(by, &point.subject, &point.node).map_or_else(Look::Failed, Look::Own)
                 }
-                Way::Own(own) => own.start(&subject.thing, &subject.node).map_or_else(Look::Failed, Look::Own),
+                ProbeMethod::Own(own) => own.start(&point.subject, &point.node).map_or_else(Look::Failed, Look::Own),
             };
             looks.push((at, probe.name(), look));
         }
@@ -153,13 +158,13 @@ fn looks(subjects: &[Subject]) -> (Looks, BTreeMap<String, Paths>) {
 }
 
 /// Gives each probe its own part of the ticks.
-fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
+fn conclude(points: &[ProbePoint], looks: Looks, ticks: &BTreeMap<String, Vec<FileSample>>) -> Observed {
     let mut all = Observed::default();
     if let Some([first, .., last]) = ticks.get("").or_else(|| ticks.values().next()).map(Vec::as_slice) {
         all.seconds = last.seconds - first.seconds;
     }
     for (at, probe, look) in looks {
-        let Subject { name, thing, .. } = &subjects[at];
+        let ProbePoint { name, subject, .. } = &points[at];
         let found = match look {
             Look::Files(files, places) => {
                 let content = |tick: &FileSample, at: &usize| tick.contents.get(*at).cloned().unwrap_or_default();
@@ -168,27 +173,29 @@ fn conclude(subjects: &[Subject], looks: Looks, ticks: &BTreeMap<String, Vec<Fil
                     contents: places.iter().map(|at| content(tick, at)).collect(),
                 };
                 let own: Vec<FileSample> = ticks.get(name).into_iter().flatten().map(own).collect();
-                files.conclude(thing, &own, &mut all.notes)
+                files.conclude(subject, &own, &mut all.notes)
             }
             Look::Own(looking) => looking.stop(&mut all.notes),
             Look::Failed(why) => Err(why),
         };
         match found {
             Ok(figures) => {
-                let (node, units) = (name.clone(), units(probe, thing));
-                all.seen.push(Seen { node, units, ..Seen::here(thing.watched(), probe, figures) });
+                let (node, units) = (name.clone(), units(probe, subject));
+                all.seen.push(ProbeResult { node, units, ..ProbeResult::here(subject.watched(), probe, figures) });
             }
-            Err(why) if matches!(thing, Thing::Disk(_)) && name.is_empty() => all.not_visible = Some(why.to_string()),
+            Err(why) if matches!(subject, ProbeSubject::Disk(_)) && name.is_empty() => {
+                all.not_visible = Some(why.to_string())
+            }
             Err(why) => all.notes.push(format!("{probe}: {why}")),
         }
     }
     all
 }
 
-/// In what a probe counts what the model does not know of that thing.
-fn units(probe: &str, thing: &Thing) -> BTreeMap<String, Unit> {
-    let known = thing.watched().figures();
-    let declared = ALL.iter().filter(|p| p.name() == probe).flat_map(|p| p.figures(thing));
+/// Units of the figures of a probe that the model does not know of that subject.
+fn units(probe: &str, subject: &ProbeSubject) -> BTreeMap<String, Unit> {
+    let known = subject.watched().figures();
+    let declared = ALL.iter().filter(|p| p.name() == probe).flat_map(|p| p.figures(subject));
     let further = declared.filter(|figure| known.iter().all(|known| known.name != figure.name));
     further.map(|figure| (figure.name, figure.unit)).collect()
 }
@@ -205,24 +212,24 @@ mod tests {
     use super::*;
     use crate::guests::Hypervisor;
 
-    fn disk(name: &str, minor: u32) -> Thing {
-        Thing::Disk(Backing { leaves: [(name.to_owned(), (254, minor))].into(), ..Backing::default() })
+    fn disk(name: &str, minor: u32) -> ProbeSubject {
+        ProbeSubject::Disk(Backing { leaves: [(name.to_owned(), (254, minor))].into(), ..Backing::default() })
     }
 
-    fn guest(name: &str, pid: u32, servers: &[u32]) -> Thing {
+    fn guest(name: &str, pid: u32, servers: &[u32]) -> ProbeSubject {
         let (roles, servers) = ([(pid, "main".to_owned())].into(), servers.to_vec());
-        Thing::Hypervisor(name.into(), Hypervisor { name: "QEMU", pid, roles, servers })
+        ProbeSubject::Hypervisor(name.into(), Hypervisor { name: "QEMU", pid, roles, servers })
     }
 
-    fn here(things: impl IntoIterator<Item = Thing>) -> Vec<Subject> {
+    fn here(subjects: impl IntoIterator<Item = ProbeSubject>) -> Vec<ProbePoint> {
         let node: Arc<dyn Node> = Arc::new(Fake::new("fake"));
-        things.into_iter().map(|thing| Subject::here(node.clone(), thing)).collect()
+        subjects.into_iter().map(|subject| ProbePoint::here(node.clone(), subject)).collect()
     }
 
     #[test]
     fn each_probe_gets_its_own_files() {
-        let subjects = here([disk("vda", 0), Thing::Processors, guest("qemu", 7, &[])]);
-        let (looks, machines) = looks(&subjects);
+        let points = here([disk("vda", 0), ProbeSubject::Processors, guest("qemu", 7, &[])]);
+        let (looks, machines) = looks(&points);
         assert_eq!(machines[""].all.len(), 5);
         let disk = |ios: u32| format!("{ios} 0 {} 0 0 0 0 0 0 0 0", ios * 8);
         let tick = |s: f64, ios, user| FileSample {
@@ -238,14 +245,14 @@ mod tests {
             .into(),
         };
         let ticks = BTreeMap::from([(String::new(), vec![tick(1.0, 10, 100), tick(1.1, 13, 120), tick(3.0, 20, 200)])]);
-        let seen = conclude(&subjects, looks, &ticks);
+        let seen = conclude(&points, looks, &ticks);
         assert_eq!(seen.seconds, 2.0);
         assert_eq!(seen.device().unwrap().read_ios, 10);
         assert!((seen.cpu().host_seconds - 1.0).abs() < 1e-9);
         assert_eq!(seen.notes, Vec::<String>::new());
-        // What a probe gives is what it declares of that thing.
-        for (subject, seen) in subjects.iter().zip(&seen.seen) {
-            let declared = ALL.iter().find(|p| p.name() == seen.probe).unwrap().figures(&subject.thing);
+        // What a probe gives is what it declares of that subject.
+        for (point, seen) in points.iter().zip(&seen.seen) {
+            let declared = ALL.iter().find(|p| p.name() == seen.probe).unwrap().figures(&point.subject);
             for reading in &seen.figures {
                 let figure = declared.iter().find(|f| f.name == reading.figure);
                 let figure = figure.unwrap_or_else(|| panic!("{}: {}", seen.probe, reading.figure));
@@ -267,9 +274,13 @@ mod tests {
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let pid = child.id();
         let own = Hypervisor { pid, roles: [(pid, "vcpu".to_owned())].into(), ..Hypervisor::default() };
-        let things = [Thing::Hypervisor("qemu".into(), own), Thing::Others { than: std::process::id() }];
-        let subjects = things.into_iter().chain([Thing::Processors]).map(|thing| Subject::here(node.clone(), thing));
-        let watch = Watch::start(subjects.collect());
+        let subjects =
+            [ProbeSubject::Hypervisor("qemu".into(), own), ProbeSubject::Others { than: std::process::id() }];
+        let points = subjects
+            .into_iter()
+            .chain([ProbeSubject::Processors])
+            .map(|subject| ProbePoint::here(node.clone(), subject));
+        let watch = Watch::start(points.collect());
         let spent = || {
             let text = node.reader().read_text(&vmio_node::linux::process::file(pid, "stat")).unwrap();
             vmio_node::linux::process::Stat::parse(&text).unwrap().run_seconds().unwrap()
@@ -290,41 +301,49 @@ mod tests {
 
     #[test]
     fn what_actors_share_is_watched_once() {
-        let Thing::Disk(mut by_loop) = disk("vda", 0) else { panic!("no disk") };
+        let ProbeSubject::Disk(mut by_loop) = disk("vda", 0) else { panic!("no disk") };
         by_loop.way = vec!["loop0".into(), "vda".into()];
         let twice = [
-            Thing::Processors,
+            ProbeSubject::Processors,
             guest("qemu", 7, &[90]),
             disk("vda", 0),
-            Thing::Processors,
+            ProbeSubject::Processors,
             guest("qemu", 7, &[91, 90]),
-            Thing::Disk(by_loop),
+            ProbeSubject::Disk(by_loop),
             disk("vdb", 16),
             guest("qemu#2", 8, &[]),
         ];
-        let mut inside = Subject::here(Arc::new(Fake::new("guest0")), Thing::Processors);
+        let mut inside = ProbePoint::here(Arc::new(Fake::new("guest0")), ProbeSubject::Processors);
         inside.name = "guest0".into();
         let once = each_once(here(twice).into_iter().chain([inside]));
-        let things: Vec<(&str, Watched)> = once.iter().map(|s| (s.name.as_str(), s.thing.watched())).collect();
+        let subjects: Vec<(&str, Watched)> =
+            once.iter().map(|point| (point.name.as_str(), point.subject.watched())).collect();
         let hypervisor = |name: &str| Watched::Hypervisor(name.to_owned());
         let disk = |name: &str| Watched::Disk(name.to_owned());
         let wanted = [Watched::Processors, hypervisor("qemu"), disk("vda"), disk("vdb"), hypervisor("qemu#2")];
         let wanted: Vec<_> = wanted.into_iter().map(|w| ("", w)).chain([("guest0", Watched::Processors)]).collect();
-        assert_eq!(things, wanted);
-        assert!(matches!(&once[1].thing, Thing::Hypervisor(_, Hypervisor { servers, .. }) if *servers == [90, 91]));
+        assert_eq!(subjects, wanted);
+        assert!(
+            matches!(&once[1].subject, ProbeSubject::Hypervisor(_, Hypervisor { servers, .. }) if *servers == [90, 91])
+        );
     }
 
     /// Two mounts of NFS are told by one file, and each guest's part is its own.
     #[test]
     fn each_machine_has_one_schedule_that_reads_a_file_once() {
         let nfs = |mount: &str| Backing { nfs: Some("server:/x".into()), mount: mount.into(), ..Backing::default() };
-        let things =
-            [Thing::Disk(nfs("/a")), Thing::Disk(nfs("/b")), Thing::Processors, guest("a", 7, &[]), guest("b", 8, &[])];
-        let mut subjects = here(things);
-        let mut inside = Subject::here(Arc::new(Fake::new("guest0")), Thing::Processors);
+        let subjects = [
+            ProbeSubject::Disk(nfs("/a")),
+            ProbeSubject::Disk(nfs("/b")),
+            ProbeSubject::Processors,
+            guest("a", 7, &[]),
+            guest("b", 8, &[]),
+        ];
+        let mut points = here(subjects);
+        let mut inside = ProbePoint::here(Arc::new(Fake::new("guest0")), ProbeSubject::Processors);
         inside.name = "guest0".into();
-        subjects.push(inside);
-        let (looks, machines) = looks(&subjects);
+        points.push(inside);
+        let (looks, machines) = looks(&points);
         assert_eq!(machines.keys().collect::<Vec<_>>(), ["", "guest0"]);
         let here = &machines[""].all;
         assert_eq!(here.len(), 2 + 3 + 3, "{here:?}");
@@ -342,7 +361,7 @@ mod tests {
         fn stop(self: Box<Self>, notes: &mut Vec<String>) -> Result<Vec<vmio_model::figure::Reading>, Unseen> {
             notes.push("lost 3 of them".into());
             self.0.lock().unwrap().push("stopped");
-            let value = self.1.map_err(Unseen::OtherThing)?;
+            let value = self.1.map_err(Unseen::OtherSubject)?;
             Ok(vec![vmio_model::figure::Reading::scalar("packets", value)])
         }
     }
@@ -355,11 +374,11 @@ mod tests {
 
     #[test]
     fn probes_that_look_by_themselves_are_stopped_and_heard() {
-        let subjects = here([Thing::Link { name: "eth0".into(), enter: Vec::new() }]);
+        let points = here([ProbeSubject::Link { name: "eth0".into(), enter: Vec::new() }]);
         let told = Arc::new(Mutex::new(Vec::new()));
         let own = |outcome| (0, "flows", Look::Own(Box::new(Attached(told.clone(), outcome))));
-        let failed = (0, "perf", Look::Failed(Unseen::OtherThing("not allowed")));
-        let seen = conclude(&subjects, vec![own(Ok(5.0)), own(Err("it lost its map")), failed], &BTreeMap::new());
+        let failed = (0, "perf", Look::Failed(Unseen::OtherSubject("not allowed")));
+        let seen = conclude(&points, vec![own(Ok(5.0)), own(Err("it lost its map")), failed], &BTreeMap::new());
         assert_eq!((seen.seen.len(), &seen.seen[0].watched), (1, &Watched::Link("eth0".into())));
         assert_eq!(seen.notes, ["lost 3 of them", "lost 3 of them", "flows: it lost its map", "perf: not allowed"]);
         assert_eq!(*told.lock().unwrap(), ["stopped", "gone", "stopped", "gone"]);

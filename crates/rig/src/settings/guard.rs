@@ -33,11 +33,11 @@ const NAME_MOST: usize = 40;
 const OWN_PINS: &str = "mount -t bpf bpf /sys/fs/bpf 2>/dev/null; exec \"$@\"";
 
 const ROOT: Requirement =
-    Requirement { name: "root", why: "puts a policy in force", mend: "run vmio as root", check: root };
+    Requirement { name: "root", why: "puts a policy in force", fix: "run vmio as root", check: root };
 const MOUNT: Requirement = Requirement {
     name: "mount",
     why: "keeps what a guard pins apart from the host's",
-    mend: "apt install mount",
+    fix: "apt install mount",
     check: |reader| program(reader, "mount"),
 };
 
@@ -58,9 +58,15 @@ impl Setting for Guard {
         name
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
-        let Subject::Path { network, peer, .. } = &actor.subject else {
+        let Subject::Path { network, peer, co_sender, .. } = &actor.subject else {
             return Fit::Nothing("it is for who shares an uplink, and no actor works over one: leave it out".into());
         };
+        if co_sender.is_some() {
+            return Fit::Refused(
+                "a policy has one interface of each actor, and a second sender its own: leave it out, or co_sender"
+                    .into(),
+            );
+        }
         if is_linked(actor) {
             return Fit::Sets;
         }

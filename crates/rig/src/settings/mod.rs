@@ -17,6 +17,8 @@ use crate::nets::Port;
 use crate::workloads::End;
 
 mod bridge_netfilter;
+#[cfg(test)]
+mod example;
 mod guard;
 mod mtu;
 mod offloads;
@@ -215,9 +217,9 @@ mod tests {
             };
             let nic = guests.then(|| Nic::new("virtio-net"));
             let others = [
-                Subject::Path { network: "veth".into(), peer: "host".into(), nic: nic.clone() },
-                Subject::Path { network: "uplink".into(), peer: "remote".into(), nic: nic.clone() },
-                Subject::Path { network: "loopback".into(), peer: "host".into(), nic },
+                Subject::path("veth", "host", nic.clone()),
+                Subject::path("uplink", "remote", nic.clone()),
+                Subject::path("loopback", "host", nic),
                 Subject::Machine,
             ];
             let subjects = targets::ALL.iter().map(disk).chain(others);
@@ -230,11 +232,15 @@ mod tests {
     fn contract_of_every_setting() {
         for (i, setting) in ALL.iter().enumerate() {
             let name = setting.name();
+            assert!(ALL[..i].iter().all(|s| s.name() != name), "{name} twice");
+            assert_eq!(find(name).unwrap().name(), name);
+        }
+        let example: &dyn Setting = &example::QueueLength;
+        for setting in ALL.iter().copied().chain([example]) {
+            let name = setting.name();
             // They are part of a cell's name, and keys of a TOML table.
             assert!(name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'), "{name}");
-            assert!(ALL[..i].iter().all(|s| s.name() != name), "{name} twice");
             assert!(!setting.about().is_empty() && !setting.examples().is_empty(), "{name}");
-            assert_eq!(find(name).unwrap().name(), name);
             let read = setting.reader();
             for example in setting.examples() {
                 assert_eq!(read(example).as_deref(), Ok(*example), "{name}: one value, one spelling");

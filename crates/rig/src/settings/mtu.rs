@@ -113,10 +113,13 @@ mod tests {
             assert!(bytes(wrong).is_err_and(|why| why.0.contains("576 to 65535")), "{wrong}");
         }
         let fits = |network: &str, peer: &str| {
-            let path = Subject::Path { network: network.into(), peer: peer.into(), nic: None };
+            let path = Subject::path(network, peer, None);
             Mtu.fits("9000-over-1500", &Cell::of(Side::native(), path, "iperf3-tcp").lead)
         };
         assert_eq!(fits("uplink", "remote"), Fit::Sets);
+        let (network, peer, co_sender) = ("uplink".into(), "remote".into(), Some("host".into()));
+        let both = Cell::of(Side::native(), Subject::Path { network, peer, nic: None, co_sender }, "udp-1mbit-64").lead;
+        assert!(matches!(Mtu.fits("9000", &both), Fit::Refused(why) if why.contains("second sender")));
         assert!(matches!(fits("bridge", "host"), Fit::Refused(why) if why.contains("no link between hosts")));
         assert_eq!(Mtus::read("9000-over-1500"), Ok(Mtus { ends: 9000, link: 1500 }));
         for wrong in ["1500-over-9000", "1500-over-1500"] {

@@ -36,7 +36,7 @@ impl Setting for Offloads {
         &[Requirement {
             name: ETHTOOL,
             why: "switches the offloads of a path, and reads them back",
-            mend: "apt install ethtool",
+            fix: "apt install ethtool",
             check: |reader| program(reader, ETHTOOL),
         }]
     }

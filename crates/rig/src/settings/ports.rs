@@ -98,6 +98,9 @@ pub(super) fn over_a_wire(actor: &Actor, it: &str, cannot: &str) -> Fit {
         Subject::Path { network, .. } if !nets::find(network).is_some_and(|n| n.has_wire()) => {
             Fit::Refused(format!("{network} has no wire whose packets {cannot}: use another network"))
         }
+        Subject::Path { co_sender: Some(_), .. } => {
+            Fit::Refused("the second sender would be without: leave it out, or co_sender".to_owned())
+        }
         Subject::Path { .. } if actor.neighbour().is_some() => {
             Fit::Refused("what lies between two guests is not set: use the peer host, or leave it out".to_owned())
         }

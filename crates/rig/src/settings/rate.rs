@@ -7,7 +7,7 @@
 
 use vmio_look::require::{Requirement, program};
 use vmio_model::cell::{Actor, Subject};
-use vmio_model::rate::{BitRate, ByteRate};
+use vmio_model::rate::{ByteRate, MBIT};
 use vmio_model::study::WordError;
 
 use super::ports::is_linked;
@@ -17,7 +17,6 @@ use crate::nets::Port;
 /// Entry `rate`.
 pub struct Rate;
 
-const MBIT: BitRate = BitRate::new(1_000_000);
 /// More is no limit on a link in memory.
 const MOST_MBIT: u64 = 100_000;
 /// What may go at once, in seconds of the rate: well above the kernel's tick.
@@ -30,7 +29,7 @@ const WAIT_SECONDS: f64 = 0.05;
 const TC: Requirement = Requirement {
     name: "tc",
     why: "sets the rate of a link",
-    mend: "apt install iproute2",
+    fix: "apt install iproute2",
     check: |reader| program(reader, "tc"),
 };
 
@@ -52,13 +51,16 @@ impl Setting for Rate {
     }
     fn fits(&self, _value: &str, actor: &Actor) -> Fit {
         match &actor.subject {
-            Subject::Path { network, peer, .. } => match is_linked(actor) {
-                true => Fit::Sets,
-                false => Fit::Nothing(format!(
-                    "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
+            Subject::Path { network, peer, .. } => {
+                if is_linked(actor) {
+                    Fit::Sets
+                } else {
+                    Fit::Nothing(format!(
+                        "between the actor and {network}.{peer} lies no link between hosts: use the network uplink \
                          with the peer remote"
-                )),
-            },
+                    ))
+                }
+            }
             _ => Fit::Nothing("it is a link's, and no actor works over one: leave it out".into()),
         }
     }

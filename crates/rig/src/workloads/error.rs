@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use vmio_model::{figure, shown};
+use vmio_model::{figure, sanitize};
 use vmio_node::Output;
 
 /// Characters of what a program said that are quoted: a guest's says what it likes.
@@ -19,7 +19,7 @@ pub(super) fn said(output: &Output) -> String {
 
 /// A text without control characters; of a long one the start and the end.
 pub(super) fn cut(text: &str) -> String {
-    let text = shown::quoted(text);
+    let text = sanitize::quoted(text);
     let text = text.trim();
     let count = text.chars().count();
     if count <= QUOTED {
@@ -32,7 +32,7 @@ pub(super) fn cut(text: &str) -> String {
 /// The start of a text, without control characters: of an output that is not what it should be.
 pub(super) fn start_of(text: &str) -> String {
     let start: String = text.chars().take(QUOTED / 2).collect();
-    shown::quoted(start.trim())
+    sanitize::quoted(start.trim())
 }
 
 /// What a program says that failed.
@@ -137,7 +137,7 @@ pub enum Error {
     #[error(
         "{what} to {address} ({node}): {how}; is a firewall between? Open {ports} for this host, there and on the way"
     )]
-    Shut {
+    PortUnreachable {
         /// The machine.
         node: String,
         /// What is the matter.

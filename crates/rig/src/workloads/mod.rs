@@ -17,20 +17,22 @@ use vmio_look::require::Requirement;
 use vmio_model::cell::Millis;
 use vmio_model::figure;
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::{Family, Sort, WorkloadName};
+use vmio_model::study::{Family, SubjectKind, WorkloadName};
 use vmio_node::Output;
 
 pub mod cpu;
 pub mod disk;
-mod door;
 mod error;
+#[cfg(test)]
+mod example;
 pub mod net;
+mod port_probe;
 pub mod service;
 mod stage;
 
 pub use disk::{DiskWorkload, FioJob, Rw, family};
-pub use door::Ready;
 pub use error::{Error, Result, Unusable};
+pub use port_probe::Ready;
 pub use service::{Service, Serving};
 pub use stage::{At, End, Gentle, Role, Span, Stage, Wants};
 
@@ -71,12 +73,16 @@ pub trait Workload: Sync {
     /// Name, figures and nature, as the model needs them.
     fn traits(&self) -> WorkloadTraits;
     /// On what it works.
-    fn works_on(&self) -> Sort;
+    fn works_on(&self) -> SubjectKind;
     /// The roles that it runs in, those that serve first; never empty.
     fn roles(&self) -> &'static [Role];
     /// What is a disk's own; `None` where it works on none.
     fn disk(&self) -> Option<&dyn DiskWorkload> {
         None
+    }
+    /// Whether a third end may send to the peer as the actor does: it is [`net::CO_SENDER`] of the stage.
+    fn takes_co_sender(&self) -> bool {
+        false
     }
     /// Whether it can be held to a bandwidth (`--gentle`), else why not.
     fn can_be_gentle(&self) -> std::result::Result<(), &'static str> {
@@ -147,7 +153,7 @@ impl dyn Workload + '_ {
     /// When a role fails, or the figures are not those declared.
     pub fn run_served(&self, stage: &Stage, mut serving: Serving) -> Result<WorkloadResult> {
         let (traits, began) = (self.traits(), Instant::now());
-        let ran = self.run(stage).map_err(|error| serving.blame(error));
+        let ran = self.run(stage).map_err(|error| serving.classify_failure(error));
         let result = match self.hears() {
             Some(limit) => ran.and_then(|result| serving.hear(limit).and_then(|said| self.heard(stage, result, &said))),
             None => ran,
@@ -172,8 +178,8 @@ fn plausible(seconds: f64, longest: f64) -> Result<(), Unusable> {
     Err(Unusable::Time { seconds, longest })
 }
 
-/// A workload that was found by its name: an entry of [`ALL`], or one of [`FAMILIES`].
-pub enum Found {
+/// A workload resolved from its name: an entry of [`ALL`], or one of [`FAMILIES`].
+pub enum ResolvedWorkload {
     /// One of [`ALL`].
     Entry(&'static dyn Workload),
     /// A job made from its name.
@@ -184,25 +190,25 @@ pub enum Found {
     Kernel(cpu::Kernel),
 }
 
-impl Deref for Found {
+impl Deref for ResolvedWorkload {
     type Target = dyn Workload;
 
     fn deref(&self) -> &Self::Target {
         match self {
-            Found::Entry(entry) => *entry,
-            Found::Job(job) => job,
-            Found::Stream(stream) => stream,
-            Found::Kernel(kernel) => kernel,
+            ResolvedWorkload::Entry(entry) => *entry,
+            ResolvedWorkload::Job(job) => job,
+            ResolvedWorkload::Stream(stream) => stream,
+            ResolvedWorkload::Kernel(kernel) => kernel,
         }
     }
 }
 
 /// The workload of that name.
-pub fn find(name: &str) -> Option<Found> {
-    let entry = ALL.iter().copied().find(|w| w.traits().name == name).map(Found::Entry);
-    let job = || Some(Found::Job(family::parse(name)?.ok()?.job()));
-    let stream = || Some(Found::Stream(net::family::parse(name)?.ok()?));
-    let kernel = || Some(Found::Kernel(cpu::family::parse(name)?.ok()?));
+pub fn find(name: &str) -> Option<ResolvedWorkload> {
+    let entry = ALL.iter().copied().find(|w| w.traits().name == name).map(ResolvedWorkload::Entry);
+    let job = || Some(ResolvedWorkload::Job(family::parse(name)?.ok()?.job()));
+    let stream = || Some(ResolvedWorkload::Stream(net::family::parse(name)?.ok()?));
+    let kernel = || Some(ResolvedWorkload::Kernel(cpu::family::parse(name)?.ok()?));
     entry.or_else(job).or_else(stream).or_else(kernel)
 }
 
@@ -229,8 +235,12 @@ pub fn programs() -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
     use vmio_model::figure::{Compared, Form};
     use vmio_model::study::OF_MEMORY;
+    use vmio_node::Fake;
+    use vmio_node::fake::says;
 
     use super::*;
 
@@ -240,7 +250,7 @@ mod tests {
             let traits = workload.traits();
             let name = &traits.name;
             assert!(ALL[..i].iter().all(|w| w.traits().name != *name), "{name} twice");
-            assert!(matches!(find(name), Some(Found::Entry(e)) if e.traits() == traits), "{name}");
+            assert!(matches!(find(name), Some(ResolvedWorkload::Entry(e)) if e.traits() == traits), "{name}");
             assert!(FAMILIES.iter().all(|f| (f.recognise)(name).is_none()), "{name} has two meanings");
             holds(*workload);
         }
@@ -258,6 +268,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn the_example_keeps_the_contract_and_runs() {
+        let example: &dyn Workload = &example::SysbenchCpu;
+        holds(example);
+        let perform = |said: &str| {
+            let node = Arc::new(Fake::new("here").program("sysbench", says(said)));
+            example.perform(&Stage::of("worker", End::here(node, At::Nothing), 5.0))
+        };
+        let said = "CPU speed:\n    events per second:   812.50\n\n    total time:           5.0004s\n";
+        let result = perform(said).unwrap();
+        assert_eq!((result.seconds, result.figure("throughput")), (5.0004, Some(812.5)));
+        assert_eq!(result.command, "sysbench cpu --threads=1 --time=5 run");
+        assert!(perform("CPU speed:\n").unwrap_err().to_string().contains("no \"total time:\""));
+    }
+
     /// What every workload says of itself.
     fn holds(workload: &dyn Workload) {
         let traits = workload.traits();
@@ -272,8 +297,13 @@ mod tests {
         }
         // What works on the machine itself is of a group, and nothing else is.
         let group = traits.group.as_deref();
-        assert_eq!(workload.works_on() == Sort::Machine, group.is_some_and(|g| cpu::GROUPS.contains(&g)), "{name}");
+        assert_eq!(
+            workload.works_on() == SubjectKind::Machine,
+            group.is_some_and(|g| cpu::GROUPS.contains(&g)),
+            "{name}"
+        );
         assert!(OF_MEMORY.iter().all(|group| cpu::GROUPS.contains(group)), "their groups are called otherwise");
+        assert!(!workload.takes_co_sender() || workload.works_on() == SubjectKind::Path, "{name}");
         // Roles have names of their own; what serves comes before what is run to its end.
         let roles = workload.roles();
         assert!(!roles.is_empty(), "{name}");
@@ -281,6 +311,10 @@ mod tests {
             assert!(roles[..i].iter().all(|r| r.name != role.name), "{name}: role {} twice", role.name);
             assert!(!role.programs.is_empty() && !role.requirements.is_empty(), "{name}: {}", role.name);
         }
-        assert_eq!(workload.works_on() == Sort::Disk, workload.disk().is_some() && traits.disk.is_some(), "{name}");
+        assert_eq!(
+            workload.works_on() == SubjectKind::Disk,
+            workload.disk().is_some() && traits.disk.is_some(),
+            "{name}"
+        );
     }
 }

@@ -9,8 +9,8 @@ use vmio_node::linux::net::{self, InetSocket};
 use vmio_node::linux::process;
 use vmio_node::{Exec, Output, Process, Reader};
 
-use super::door::{Door, Ready};
 use super::error::said;
+use super::port_probe::{PortProbe, Ready};
 use super::{End, Error, Result, Stage, Workload};
 
 /// How long a server may take until it is ready.
@@ -41,8 +41,8 @@ struct Server {
     /// Its machine.
     node: String,
     command: String,
-    /// Where it is on another machine.
-    door: Option<Door>,
+    /// Its port, where it runs on another machine.
+    port_probe: Option<PortProbe>,
 }
 
 /// Starts what serves a workload, one role after the other, and waits until it is ready.
@@ -57,11 +57,11 @@ fn start_within(workload: &(dyn Workload + '_), stage: &Stage, limit: Duration) 
     for role in serve {
         let Some(service) = workload.serve(role, stage)? else { continue };
         let end = stage.end(role.name)?;
-        let door = Door::of(end, service.ready);
-        door.as_ref().map_or(Ok(()), Door::passable)?;
+        let port_probe = PortProbe::of(end, service.ready);
+        port_probe.as_ref().map_or(Ok(()), PortProbe::check_reachable)?;
         let process = end.node.spawn(&service.exec)?;
         let (node, command) = (end.node.name().to_owned(), service.exec.shown());
-        serving.servers.push(Server { process, node, command, door });
+        serving.servers.push(Server { process, node, command, port_probe });
         if let Some(server) = serving.servers.last_mut() {
             server.wait(end, service.ready, limit)?;
         }
@@ -115,8 +115,8 @@ impl Server {
 }
 
 impl Serving {
-    /// What failed for a workload: a server that has ended is the cause, whatever was made of it.
-    pub(super) fn blame(&mut self, error: Error) -> Error {
+    /// The error of a failed workload: a server that has ended is its cause, whatever the client says.
+    pub(super) fn classify_failure(&mut self, error: Error) -> Error {
         let mut error = error;
         for server in &mut self.servers {
             match server.process.try_wait() {
@@ -126,7 +126,7 @@ impl Serving {
                 }
                 // One that has served its client may end.
                 Ok(Some(_)) => {}
-                Ok(None) => error = server.door.iter().fold(error, |error, door| door.blame(error)),
+                Ok(None) => error = server.port_probe.iter().fold(error, |error, probe| probe.classify_failure(error)),
                 // The machine is gone: no wonder that nothing gets through.
                 Err(gone) => return gone.into(),
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::{Journal, Local, Node, machine};
 use vmio_testbed::poll_until;
 
@@ -71,8 +71,8 @@ impl Workload for Pair {
         let figures = vec![Figure::rate("speed", Unit::OperationsPerSecond)];
         WorkloadTraits { name: "pair".into(), figures, judged_by: "speed".into(), disk: None, group: None }
     }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Machine
     }
     fn roles(&self) -> &'static [Role] {
         const fn role(name: &'static str) -> Role {

@@ -12,7 +12,7 @@ use vmio_model::study::{self, DoneReason, Names, Progress, Step, Study};
 use vmio_node::{Journal, Local};
 use vmio_rig::disks::{drivers, targets};
 use vmio_rig::engine::measure::{Event, Next};
-use vmio_rig::engine::plan::{self, Planned, Wishes};
+use vmio_rig::engine::plan::{self, PlanOptions, Planned};
 use vmio_rig::engine::store::Store;
 use vmio_rig::engine::{self, Job, environment};
 use vmio_rig::{guests, nets, nics, settings, workloads};
@@ -20,10 +20,8 @@ use vmio_rig::{guests, nets, nics, settings, workloads};
 /// Both sides' resources and so few rounds as there may be; what disks need besides, where a cell is on one.
 fn head(on_disks: bool) -> String {
     // What serves networks counts in whole seconds.
-    let (size, seconds, most) = match on_disks {
-        true => ("size = { target_mib = 640 }\n", 0.5, ", max_gib_written = 16.0"),
-        false => ("", 1.0, ""),
-    };
+    let (size, seconds, most) =
+        if on_disks { ("size = { target_mib = 640 }\n", 0.5, ", max_gib_written = 16.0") } else { ("", 1.0, "") };
     format!(
         "name = 'cells'\ntitle = 'cells'\nguest = {{ vcpus = 1, memory_mib = 256 }}\n{size}\
          repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = {seconds:?}, max_minutes = 5.0{most} }}\n"
@@ -74,13 +72,13 @@ impl Store for Memory {
 pub fn planned(text: &str, place: &Path, state: &Path) -> Planned {
     let on_disks = text.contains("disk");
     let study = Study::parse("cells.toml", &format!("{}{text}", head(on_disks)), &names()).unwrap();
-    let wishes = Wishes {
+    let options = PlanOptions {
         on: on_disks.then(|| place.display().to_string()),
         no_gentle: true,
         state_dir: state.to_owned(),
-        ..Wishes::default()
+        ..PlanOptions::default()
     };
-    plan::look(study, &wishes, None, &Local::new()).unwrap()
+    plan::look(study, &options, None, &Local::new()).unwrap()
 }
 
 /// Runs it; `told` hears what happens.

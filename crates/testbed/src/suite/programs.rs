@@ -83,10 +83,12 @@ fn of_program(program: &Path, dir: &Path, target: &str) -> io::Result<Vec<Test>>
         let ignored = ignored.contains(&path);
         let last = path.rsplit("::").next().unwrap_or(&path);
         let home = path.split("::").next().filter(|first| *first != last).unwrap_or(target);
-        let kind = match ignored {
-            true if home.starts_with("guest_") => Kind::Guest,
-            true if home.starts_with("root_") || last.starts_with("root_") => Kind::Root,
-            _ => Kind::Plain,
+        let kind = if ignored && home.starts_with("guest_") {
+            Kind::Guest
+        } else if ignored && (home.starts_with("root_") || last.starts_with("root_")) {
+            Kind::Root
+        } else {
+            Kind::Plain
         };
         let long = last.starts_with("long_");
         let name = format!("{package}::{target} {path}");

@@ -5,7 +5,7 @@ mod document;
 use std::collections::BTreeMap;
 
 use vmio_guard::planes::linux::{self, functions};
-use vmio_look::Look;
+use vmio_look::HostView;
 use vmio_look::kinds;
 use vmio_look::neighbours;
 use vmio_look::require::{Check, Requirement};
@@ -14,7 +14,7 @@ use vmio_look::{Managed, managers};
 use vmio_model::cell::Nic;
 use vmio_node::{Local, Node};
 use vmio_rig::disks::drivers;
-use vmio_rig::disks::places::{self, Ground, Listed};
+use vmio_rig::disks::places::{self, Listed, PlaceBackend};
 use vmio_rig::disks::space;
 use vmio_rig::disks::targets;
 use vmio_rig::gentle::instance;
@@ -71,7 +71,7 @@ fn abilities() -> Vec<Ability> {
         add("driver", d.name, d.about, Vec::new(), true);
     }
     // Those that are volumes need a place that few hosts have: see `places`.
-    for t in targets::ALL.iter().filter(|t| t.fits(&Ground::Files("/".into())).is_ok()) {
+    for t in targets::ALL.iter().filter(|t| t.fits(&PlaceBackend::Files("/".into())).is_ok()) {
         add("target", t.name(), t.about(), listed(t.requirements()), !t.over_link());
     }
     // Disks are measured without them.
@@ -141,7 +141,7 @@ impl Places {
         let lacks = |kind: &&dyn places::PlaceKind| {
             let missing = kind.requirements().iter().find_map(|r| Some((r, (r.check)(local.reader()).err()?)));
             missing
-                .map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.mend_for(local.reader(), &found))))
+                .map(|(r, found)| (kind.form(), format!("{}: {found}; {}", r.name, r.fix_for(local.reader(), &found))))
         };
         Self {
             there: places::ALL.iter().flat_map(|kind| kind.list(local)).collect(),
@@ -185,7 +185,7 @@ struct Watched {
 }
 
 impl Watched {
-    fn all(look: &Look<'_>) -> Vec<Self> {
+    fn all(look: &HostView<'_>) -> Vec<Self> {
         let managers = managers::ALL.iter().map(|m| Watched {
             point: "manager",
             name: m.name(),
@@ -232,8 +232,8 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
         let mut missing = Vec::new();
         for requirement in &ability.requirements {
             let check = seen.entry(requirement.name).or_insert_with(|| requirement.look(reader));
-            if let Check::Unmet { why, mend } = check {
-                missing.push((requirement.name, why.clone(), mend.clone()));
+            if let Check::Unmet { why, fix } = check {
+                missing.push((requirement.name, why.clone(), fix.clone()));
             }
         }
         rows.push((ability, missing));
@@ -242,7 +242,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let others = neighbours::others(reader, "")?;
     let scratch = space::default_dir(reader, &context.paths.state);
     let places = Places::of(&local);
-    let look = Look::new(&local);
+    let look = HostView::new(&local);
     let watched = Watched::all(&look);
     let stored = match Store::open_existing(&context.paths.db()).and_then(|s| s.list()) {
         Err(StoreError::Missing { .. }) => Ok(0),
@@ -257,7 +257,7 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             ready: missing.is_empty(),
             missing: missing
                 .iter()
-                .map(|(name, why, mend)| Lacking { name, why: why.clone(), mend: mend.clone() })
+                .map(|(name, why, fix)| Lacking { name, why: why.clone(), mend: fix.clone() })
                 .collect(),
         };
         term::json(&Document {
@@ -285,9 +285,9 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
             } else {
                 fit::paragraph(&lead, 18, &ability.name) + &fit::paragraph(&" ".repeat(20), 20, ability.about)
             };
-            for (name, why, mend) in missing {
+            for (name, why, fix) in missing {
                 text += &fit::paragraph("        ", 8, &format!("{name}: {why}"));
-                text += &fit::paragraph("          help: ", 16, mend);
+                text += &fit::paragraph("          help: ", 16, fix);
             }
         }
         text += "\n";

@@ -150,9 +150,10 @@ fn plan(config: &Config, asks: &[Ask], how: How, context: &Context) -> Outcome {
         How::Dba => Algorithm::Dba,
     };
     let plan = planned(&policy, asks, algorithm)?;
-    match context.json {
-        true => term::json(&plan)?,
-        false => term::print(&table::text(&plan, context.style))?,
+    if context.json {
+        term::json(&plan)?;
+    } else {
+        term::print(&table::text(&plan, context.style))?;
     }
     Ok(Exit::Done)
 }

@@ -109,7 +109,7 @@ fn in_lab(files: &[PathBuf], command: &[String], context: &Context) -> Outcome {
     let image = image(context)?;
     // One run at a time, in a lab host or not: two would measure each other.
     let journal = Arc::new(Journal::open(&journals, "run")?);
-    journal.ward()?;
+    journal.start_reaper()?;
     let running = Running::default();
     on_signals(&journal, &running).context("cannot set up signal handling")?;
     let ended = lab_run(&image, files, command, &journal, &running, context);

@@ -8,7 +8,7 @@ use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
 use vmio_model::result::Accel;
-use vmio_model::{shown, summary};
+use vmio_model::{sanitize, summary};
 
 use crate::context::{Context, Outcome};
 use crate::report::export::{self, Format};
@@ -273,9 +273,10 @@ fn show(store: &Store, id: i64, forms: &Forms, context: &Context) -> Outcome {
     let proofs = run::proofs(store, id)?;
     let report = Report::of(&run).with_proofs(&proofs);
     // Whoever wants a file has no use for the text on the terminal as well.
-    match forms.writes() {
-        true if !context.json && !forms.markdown => forms.write(&report)?,
-        _ => forms.show(&report, context)?,
+    if forms.writes() && !context.json && !forms.markdown {
+        forms.write(&report)?;
+    } else {
+        forms.show(&report, context)?;
     }
     Ok(Exit::Done)
 }
@@ -288,14 +289,12 @@ fn compare(store: &Store, a: i64, b: i64, context: &Context) -> Outcome {
         term::json(&comparison)?;
         return Ok(Exit::Done);
     }
-    let text = report::comparison_text(&comparison, context.style);
-    term::print(&match emulated {
-        true => format!(
-            "{}\n! Guests ran under software emulation (TCG): rely on directions, not on sizes.\n",
-            text.trim_end()
-        ),
-        false => text,
-    })?;
+    let mut text = report::comparison_text(&comparison, context.style);
+    if emulated {
+        text.truncate(text.trim_end().len());
+        text += "\n! Guests ran under software emulation (TCG): rely on directions, not on sizes.\n";
+    }
+    term::print(&text)?;
     Ok(Exit::Done)
 }
 
@@ -305,7 +304,7 @@ fn delete(store: &Store, id: i64, yes: bool) -> Outcome {
     if let Some(run) = all.iter().find(|run| run.id == id).filter(|_| !yes) {
         let question = format!(
             "delete run {id} ({}, {} samples, {})?",
-            shown::line(&run.kind.to_string()),
+            sanitize::line(&run.kind.to_string()),
             run.samples,
             format::utc(run.started_unix)
         );

@@ -8,7 +8,7 @@ pub mod pick;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use vmio_look::{Look, scan};
+use vmio_look::{HostView, scan};
 use vmio_model::facts::{Fact, Guest, Source, Unread};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::result::Accel;
@@ -18,12 +18,12 @@ use vmio_node::{Local, Questions};
 use vmio_rig::guests::qemu::known_accelerator;
 
 use crate::context::{Context, Outcome};
-use crate::expect::Known;
+use crate::expect::PastRuns;
 use crate::paths::Paths;
 use crate::report::scan::{self as report, Row, View, diff, nagios};
 use crate::run::like::differences;
 use crate::store::{Store, StoreError};
-use crate::{files, studies, term, ways};
+use crate::{files, studies, term, transport};
 use pick::Ignore;
 
 const EXAMPLES: &str = "\
@@ -56,7 +56,7 @@ pub struct Args {
     guests: Vec<String>,
     /// Look at another machine: ssh://[USER@]HOST[:PORT], by your own ssh, or libvirt://DOMAIN, inside a guest by its
     /// guest agent. vmio-agent runs there meanwhile, from memory; nothing is installed (docs/ssh.md, docs/libvirt.md)
-    #[arg(long, value_name = "ADDRESS", value_parser = ways::address, conflicts_with = "diff")]
+    #[arg(long, value_name = "ADDRESS", value_parser = transport::address, conflicts_with = "diff")]
     on: Option<String>,
     /// Also write everything to one HTML file that loads nothing else
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nagios", "prometheus"])]
@@ -159,10 +159,10 @@ fn check(args: &Args) -> anyhow::Result<Vec<Ignore>> {
 
 fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<View> {
     let begun = Instant::now();
-    let machine = args.on.as_deref().map(|on| ways::to(on).map(|there| there.machine)).transpose()?;
+    let machine = args.on.as_deref().map(|on| transport::to(on).map(|there| there.machine)).transpose()?;
     let local = Local::new();
     let node: &dyn Questions = machine.as_ref().map_or(&local, |machine| machine.node());
-    let mut look = Look::new(node);
+    let mut look = HostView::new(node);
     look.monitor = args.monitor;
     let seen = scan::scan(&look);
     let (mut guests, own_guests) = pick::own(seen.guests, args.all, &args.guests);
@@ -171,10 +171,10 @@ fn look(args: &Args, ignore: &[Ignore], context: &Context) -> anyhow::Result<Vie
     }
     let mut rows: Vec<Row> = pick::named(guests, args.all, &args.guests)?.into_iter().map(Row::of).collect();
     // What was measured here says nothing of another machine.
-    let (known, unread) = if machine.is_none() { known(context) } else { (Known::of(None), None) };
+    let (past_runs, unread) = if machine.is_none() { past_runs(context) } else { (PastRuns::of(None), None) };
     let reference = studies::named("quick")?.guest;
     for row in &mut rows {
-        known.fill(&mut row.findings, &row.guest);
+        past_runs.fill(&mut row.findings, &row.guest);
         row.differences = differences(&row.guest, reference);
     }
     let ignored_by = pick::ignored_by(&mut rows, ignore);
@@ -207,17 +207,17 @@ fn tried(guests: &mut [Guest], local: &Local, state: &Path) {
     }
 }
 
-/// What runs on this host have shown, from a store that is only read; and why that is not known.
-fn known(context: &Context) -> (Known, Option<Unread>) {
+/// Earlier runs on this host, from a store that is only read; or why it cannot be read.
+fn past_runs(context: &Context) -> (PastRuns, Option<Unread>) {
     let unread = |e: StoreError| Unread {
         what: "results of earlier runs on this host".into(),
         why: e.to_string(),
         mend: e.help().unwrap_or_else(|| "`vmio runs list` says more".into()),
     };
     match Store::open_reading(&context.paths.db()) {
-        Ok(store) => (Known::of(Some(&store)), None),
-        Err(StoreError::Missing { .. }) => (Known::of(None), None),
-        Err(e) => (Known::of(None), Some(unread(e))),
+        Ok(store) => (PastRuns::of(Some(&store)), None),
+        Err(StoreError::Missing { .. }) => (PastRuns::of(None), None),
+        Err(e) => (PastRuns::of(None), Some(unread(e))),
     }
 }
 

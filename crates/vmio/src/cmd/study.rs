@@ -144,7 +144,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(Exit::Done)
         }
         Verb::Run { study, wishes, forms } => {
-            wishes.behind(context);
+            wishes.supervise(context);
             run::start(&studies::named(study)?, Mode::Study, wishes, forms, None, context)
         }
         Verb::Compare { study, with: With::Paper, of, html } => compare(study, *of, html.as_deref(), context),
@@ -169,9 +169,10 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
     let store = Store::open_existing(&context.paths.db())?;
     let run = store.load(run_of(study, of, &store)?)?;
     let compared = paper::judge(paper, &run, &summarise(&run));
-    match context.json {
-        true => term::json(&compared)?,
-        false => term::print(&report::effects_text(&compared, context.style))?,
+    if context.json {
+        term::json(&compared)?;
+    } else {
+        term::print(&report::effects_text(&compared, context.style))?;
     }
     Ok(Exit::Done)
 }
@@ -180,7 +181,7 @@ fn compare(study: &str, of: Option<RunId>, html: Option<&Path>, context: &Contex
 fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&Path>, context: &Context) -> Outcome {
     let beside = |trial: Trial| {
         let simulated = simulate::run(&trial.scenario, &trial.settings)?;
-        anyhow::Ok(experiment::Beside { trial, simulated })
+        anyhow::Ok(experiment::SimulatedCell { trial, simulated })
     };
     let trials = measured::trials(run, &run.study, scenario);
     if trials.is_empty() {
@@ -199,9 +200,10 @@ fn experiment(run: &Run, paper: Experiment, scenario: &Scenario, html: Option<&P
         crate::files::write(file, &experiment::html(&report))?;
         term::note(&format!("Plots: {}", file.display()));
     }
-    match context.json {
-        true => term::json(&experiment::json(&report))?,
-        false => term::print(&experiment::text(&report, context.style))?,
+    if context.json {
+        term::json(&experiment::json(&report))?;
+    } else {
+        term::print(&experiment::text(&report, context.style))?;
     }
     Ok(Exit::Done)
 }

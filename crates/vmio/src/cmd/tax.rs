@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use vmio_model::cell::Kind;
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::{Rule, Severity};
-use vmio_model::study::{Nature, Study, WordError};
+use vmio_model::study::{HostResource, Study, WordError};
 use vmio_node::Local;
 use vmio_rig::disks::targets::elsewhere::DEVICE;
 use vmio_rig::guests;
@@ -51,7 +51,7 @@ pub struct Args {
     full: bool,
     /// What to measure, of storage, network, cpu and memory [default: all]; the time limit is as much less
     #[arg(long, value_name = "WHAT", value_delimiter = ',', conflicts_with_all = ["like", "resume", "of"])]
-    only: Vec<Nature>,
+    only: Vec<HostResource>,
     /// What to measure against the host: reference guests under QEMU, containers (namespaces and a control group, no
     /// engine), or both [default: qemu]; the time limit follows
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kinds(), conflicts_with_all = ["like", "resume", "of"])]
@@ -112,15 +112,15 @@ fn with_guests(kinds: &[String], study: Study) -> Result<Study, Failure> {
 }
 
 /// What of a study was asked for; all, where nothing was named.
-fn only(natures: &[Nature], study: Study) -> Result<Study, Failure> {
-    if natures.is_empty() {
+fn only(resources: &[HostResource], study: Study) -> Result<Study, Failure> {
+    if resources.is_empty() {
         return Ok(study);
     }
     let names = crate::studies::names();
-    let lacks = natures.iter().find(|nature| study.only(&[**nature], &names).is_none());
-    match (lacks, study.only(natures, &names)) {
+    let lacks = resources.iter().find(|resource| study.only(&[**resource], &names).is_none());
+    match (lacks, study.only(resources, &names)) {
         (None, Some(part)) => {
-            let what: Vec<&str> = natures.iter().map(|nature| nature.word()).collect();
+            let what: Vec<&str> = resources.iter().map(|resource| resource.word()).collect();
             Ok(Study { title: format!("{} (only {})", part.title, what.join(", ")), ..part })
         }
         (lacks, _) => {
@@ -138,7 +138,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, false) => Mode::Study,
     };
     let mut wishes = (*args.wishes).clone();
-    wishes.behind(context);
+    wishes.supervise(context);
     let name = match (args.full, args.quick || args.like.is_some(), args.light) {
         (true, ..) => "full",
         (_, true, _) => "quick",
@@ -164,10 +164,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         return run::start(&study, mode, &wishes, &args.forms, args.fail_on, context);
     };
     // What is set up like the guest is its disk.
-    let study = only(&[Nature::Storage], study)?;
+    let study = only(&[HostResource::Storage], study)?;
     let like = run::like::find(guest, args.disk.as_deref(), wishes.on.as_deref(), &study, &Local::new())?;
     wishes.on = like.on;
-    wishes.behind(context);
+    wishes.supervise(context);
     wishes.told = like.told;
     run::start(&like.study, mode, &wishes, &args.forms, args.fail_on, context)
 }

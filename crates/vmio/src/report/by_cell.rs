@@ -8,51 +8,19 @@ use vmio_model::summary::seen::{SeenFigure, SeenRow};
 use vmio_model::summary::wires::{Carried, Wire};
 use vmio_model::summary::{CellRow, FigureRow, PageCache};
 
-use super::document::{Block, Column, Document, In, Layout, Long, Row, Table, aside, heading, remarks};
+use super::document::Document;
+use super::section::{COLUMN, Section};
 use super::{Report, format, series};
-use crate::fit::{self, WIDTH};
+use crate::fit;
 
-/// Width of a column in a terminal.
-const COLUMN: usize = 12;
 /// The least of the page cache that is worth a table: what a host writes to files of its own accord is less.
 const LEAST_BYTES: f64 = 1e6;
-
-/// A table of some cells.
-pub(super) struct Section {
-    pub(super) title: String,
-    pub(super) meaning: String,
-    pub(super) columns: Vec<String>,
-    /// What of a cell, and a text for each column.
-    pub(super) rows: Vec<(String, Vec<String>)>,
-    /// What stands below it.
-    pub(super) notes: Vec<String>,
-}
 
 /// Those that have something to say.
 pub(super) fn put(doc: &mut Document, report: &Report<'_>) {
     let published = report.series.iter().map(|table| series::section(table, true));
     let all = [wires(report), page_cache(report), seen(report), on_end(report)].into_iter().chain(published);
     all.filter(|section| !section.rows.is_empty()).for_each(|section| doc.blocks.extend(section.blocks()));
-}
-
-impl Section {
-    /// As a part of a document. A column's head that is in two parts stands on two lines of a terminal.
-    pub(super) fn blocks(self) -> Vec<(In, Block)> {
-        let columns = self.columns.iter().map(|head| Column::new(head, COLUMN).narrow(head.replacen(", ", "\n", 1)));
-        let label = WIDTH.saturating_sub(COLUMN * self.columns.len());
-        let layout = Layout { long: Long::Outside, ..Layout::new(label) };
-        let rows = self.rows.into_iter().map(|(name, cells)| Row::new(name, cells));
-        let notes = self.notes.into_iter().map(|note| (String::new(), note));
-        let all = [
-            heading(2, self.title),
-            Table::new("Cell", layout, columns).with(rows).into(),
-            Block::Gap,
-            aside((0, 0), self.meaning),
-            remarks((2, 2), notes),
-            Block::Gap,
-        ];
-        all.into_iter().map(|block| (In::ALL, block)).collect()
-    }
 }
 
 /// What the wire carried beside what the program says.

@@ -15,21 +15,22 @@ use super::format;
 pub(super) fn document(c: &Comparison) -> Document {
     let mut doc = Document::new(format!("Run {} against run {}", c.b, c.a));
     doc.only(In::TERMINAL, heading(2, &doc.title));
-    doc.put(match c.differences.is_empty() {
-        true => say((0, 0), "The environment was the same."),
-        false => {
-            let differ = Text::from(Span::Bold("Their environments differ.".to_owned()));
-            let why = " Any of these may be the cause of a difference below:".to_owned();
-            say((0, 0), differ.and(Span::Plain(why)))
-        }
+    doc.put(if c.differences.is_empty() {
+        say((0, 0), "The environment was the same.")
+    } else {
+        let differ = Text::from(Span::Bold("Their environments differ.".to_owned()));
+        let why = " Any of these may be the cause of a difference below:".to_owned();
+        say((0, 0), differ.and(Span::Plain(why)))
     });
     let pairs = c.differences.iter().map(|d| (In::ALL, Text::from(&d.what), format!("{} -> {}", d.a, d.b)));
     doc.put(Block::Pairs(Pairs { indent: 2, width: 23, long: Name::Pushes, pairs: pairs.collect() }));
     doc.gap();
-    match c.cells.is_empty() {
-        true if c.uncompared.is_empty() => doc.put(say((0, 0), "They have no cell in common.")),
-        true => doc.put(say((0, 0), "No cell that they have in common can be compared.")),
-        false => doc.put(cells(c).into()),
+    if !c.cells.is_empty() {
+        doc.put(cells(c).into());
+    } else if c.uncompared.is_empty() {
+        doc.put(say((0, 0), "They have no cell in common."));
+    } else {
+        doc.put(say((0, 0), "No cell that they have in common can be compared."));
     }
     let why = |cell: &Uncompared| format!("not compared: {}, by its {}: {}", cell.key, cell.figure, cell.why);
     doc.put(list((2, 4), c.uncompared.iter().map(why)));

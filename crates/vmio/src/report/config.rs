@@ -5,7 +5,7 @@ use vmio_model::best::Best;
 use vmio_model::result::Accel;
 use vmio_model::rules::change;
 use vmio_model::run::Run;
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use super::format;
 
@@ -38,7 +38,7 @@ fn head(run: &Run, best: &Best) -> String {
         all.push("measured under software emulation (TCG): the order may differ under KVM".into());
     }
     // A run may be another host's: no word of it ends a comment's line.
-    all.iter().map(|line| shown::line(line).into_owned() + "\n").collect()
+    all.iter().map(|line| sanitize::line(line).into_owned() + "\n").collect()
 }
 
 /// libvirt's XML.

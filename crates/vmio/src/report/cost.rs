@@ -177,20 +177,18 @@ fn meaning(report: &Report<'_>) -> String {
     let contained = if contained { " In a container, agent is vmio's own, program what it ran there." } else { "" };
     let by_thread =
         if bytes.is_empty() { String::new() } else { format!(" QEMU s/GB, by thread: {threads}{limit}{contained}") };
-    let whole = match names.is_empty() {
-        true => String::new(),
-        false => {
-            format!("{}: CPU time of the whole host{} {}.", names.join(" and "), less(report), over.join(" and "))
-                + &by_thread
-                + &clocks(report)
-        }
+    let whole = if names.is_empty() {
+        String::new()
+    } else {
+        format!("{}: CPU time of the whole host{} {}.", names.join(" and "), less(report), over.join(" and "))
+            + &by_thread
+            + &clocks(report)
     };
-    let idle = match any_idle(report.summary.cells.iter()) {
-        true => {
-            "idle: part of the time in which the host's processors had nothing to do, all of them together and whoever \
-             worked beside the cell, in ticks. Where it is large, the cell waited for something else."
-        }
-        false => "",
+    let idle = if any_idle(report.summary.cells.iter()) {
+        "idle: part of the time in which the host's processors had nothing to do, all of them together and whoever \
+         worked beside the cell, in ticks. Where it is large, the cell waited for something else."
+    } else {
+        ""
     };
     [whole.as_str(), idle].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ")
 }
@@ -198,9 +196,10 @@ fn meaning(report: &Report<'_>) -> String {
 /// What is not in the whole.
 fn less(report: &Report<'_>) -> &'static str {
     let seen = report.run.samples.iter().flat_map(|sample| &sample.seen);
-    match seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
-        true => ", less that of other processes,",
-        false => "",
+    if seen.map(|seen| &seen.watched).any(|watched| *watched == Watched::Others) {
+        ", less that of other processes,"
+    } else {
+        ""
     }
 }
 
@@ -209,12 +208,11 @@ fn clocks(report: &Report<'_>) -> String {
     let rows = || report.summary.cells.iter().filter(|row| any(row) && row.samples > 0);
     let [processes, ticks] =
         [CpuClock::Processes, CpuClock::Ticks].map(|clock| rows().any(|row| row.cpu.clock == clock));
-    let one = match processes {
-        true => {
-            " The whole is told by the clock of its parts: what vmio's processes, guests and all, and the kernel's \
-             threads ran, whoever these worked for. Interrupts of idle processors are not in it."
-        }
-        false => "",
+    let one = if processes {
+        " The whole is told by the clock of its parts: what vmio's processes, guests and all, and the kernel's \
+         threads ran, whoever these worked for. Interrupts of idle processors are not in it."
+    } else {
+        ""
     };
     let other = match (ticks, processes) {
         (true, true) => " Cells without kernel threads were counted in ticks: exact parts can add up to more.",
@@ -229,9 +227,12 @@ fn clocks(report: &Report<'_>) -> String {
 /// The amounts of this unit that the workloads of the cells with a cost declare, each once; of disks in one word.
 fn done(report: &Report<'_>, unit: Unit, of_disks: &str) -> Vec<String> {
     let actors = report.summary.cells.iter().filter(|row| any(row)).flat_map(|row| row.cell.actors());
-    let names = actors.flat_map(|actor| match actor.subject.is_disk() {
-        true => BTreeSet::from([of_disks.to_owned()]),
-        false => amounts_of(&report.run.workloads, &actor.workload, unit),
+    let names = actors.flat_map(|actor| {
+        if actor.subject.is_disk() {
+            BTreeSet::from([of_disks.to_owned()])
+        } else {
+            amounts_of(&report.run.workloads, &actor.workload, unit)
+        }
     });
     groups::distinct(names)
 }

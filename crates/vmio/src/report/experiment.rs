@@ -21,7 +21,7 @@ use crate::term::Style;
 const SCHEMA_VERSION: &str = "1.0";
 
 /// A cell with its simulation.
-pub struct Beside {
+pub struct SimulatedCell {
     /// What was measured.
     pub trial: Trial,
     /// What comes of the same in virtual time.
@@ -33,7 +33,7 @@ pub struct Report {
     /// Number of the run.
     pub run: i64,
     /// The cells.
-    pub cells: Vec<Beside>,
+    pub cells: Vec<SimulatedCell>,
     /// What is published, as printed.
     pub paper: Paper,
     /// The scenario's capacity: what printed rates are of.
@@ -139,7 +139,7 @@ struct MomentDocument {
     received_bps: Vec<BitRate>,
 }
 
-impl Beside {
+impl SimulatedCell {
     fn seconds(&self) -> f64 {
         self.trial.scenario.duration as f64 / SECOND as f64
     }
@@ -183,7 +183,7 @@ impl Beside {
 
 /// As data.
 pub fn json(report: &Report) -> Document {
-    let system = |cell: &Beside| {
+    let system = |cell: &SimulatedCell| {
         let figures = |t: &Totals| FiguresDocument {
             offered_bps: mean_bps(t.scheduled_bits, cell.seconds()),
             received_bps: mean_bps(t.received_bits, cell.seconds()),
@@ -284,7 +284,7 @@ fn document(report: &Report) -> document::Document {
 }
 
 /// Rates over time, as measured and as simulated.
-fn plots(cell: &Beside, printed: &[Published]) -> Plots {
+fn plots(cell: &SimulatedCell, printed: &[Published]) -> Plots {
     let scenario = &cell.trial.scenario;
     let mark = |figure: &Published| {
         let series = scenario.vifs.iter().position(|vif| vif.name == figure.vm)?;
@@ -308,7 +308,7 @@ fn plots(cell: &Beside, printed: &[Published]) -> Plots {
 }
 
 /// What was measured and simulated of each member.
-fn members(cell: &Beside) -> Table {
+fn members(cell: &SimulatedCell) -> Table {
     let rate = |bits: u64| mbit(mean_bps(bits, cell.seconds()));
     let percent = |ratio: f64| format!("{:.2} %", ratio * 100.0);
     let never = |t: &Totals| percent(ratio(t.never_sent_bits, t.scheduled_bits));
@@ -333,7 +333,7 @@ fn members(cell: &Beside) -> Table {
 }
 
 /// The printed figures beside what was measured and simulated.
-fn compared(cell: &Beside, printed: &[Published]) -> Table {
+fn compared(cell: &SimulatedCell, printed: &[Published]) -> Table {
     let rows = printed.iter().map(|figure| {
         // Without its unit on a terminal, where that is Mbit/s.
         let value = |value: f64| {

@@ -13,7 +13,7 @@ use vmio_model::figure::{Better, Compared, Unit, Value};
 use vmio_model::kind::RunKind;
 use vmio_model::result::{Accel, Mark, Sample, WorkloadTraits};
 use vmio_model::run::Run;
-use vmio_model::shown;
+use vmio_model::sanitize;
 use vmio_model::stats::{Estimate, Interval};
 use vmio_model::summary::{SCHEMA_VERSION, Summary, judge_of, summarise};
 
@@ -287,9 +287,10 @@ fn csv(run: &Run) -> String {
 }
 
 fn quote(field: &str) -> String {
-    let field = shown::line(field);
-    match field.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", field.replace('"', "\"\"")),
-        false => field.into_owned(),
+    let field = sanitize::line(field);
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.into_owned()
     }
 }

@@ -35,12 +35,12 @@ pub struct Part {
     /// Whether that is what the cell is judged by, so that both can be drawn to one scale.
     pub alike: bool,
     /// Its other figures.
-    pub beside: Vec<Shown>,
+    pub figures: Vec<Shown>,
 }
 
-/// What a row shows beside the figure that it is judged by.
+/// Figures of a row besides the one that it is judged by.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Beside {
+pub struct RowDetails {
     /// Figures of the cell.
     pub figures: Vec<Shown>,
     /// Its actors, where it has several.
@@ -49,7 +49,7 @@ pub struct Beside {
     pub fairness: Option<Shown>,
 }
 
-impl Beside {
+impl RowDetails {
     /// Of a cell. Where its leading actor works on a disk, the latencies have columns of their own and the rest follows
     /// from what it is judged by, so that only several actors are told apart.
     pub fn of(row: &CellRow, share: Option<&Share>, workloads: &[WorkloadTraits]) -> Self {
@@ -70,7 +70,7 @@ impl Beside {
                 label: format!("{nth}: {}", who(&row.cell, actor)),
                 judged: own().find(judged).map(shown),
                 alike: row.judged().is_some_and(|of| own().find(judged).is_some_and(|f| same(of, f))),
-                beside: if actor.target().is_some() { Vec::new() } else { others.map(shown).collect() },
+                figures: if actor.target().is_some() { Vec::new() } else { others.map(shown).collect() },
             }
         };
         Self {
@@ -81,10 +81,10 @@ impl Beside {
     }
 }
 
-impl Beside {
+impl RowDetails {
     /// All that is shown.
     pub fn shown(&self) -> impl Iterator<Item = &Shown> {
-        let of_actors = self.actors.iter().flat_map(|part| part.judged.iter().chain(&part.beside));
+        let of_actors = self.actors.iter().flat_map(|part| part.judged.iter().chain(&part.figures));
         self.figures.iter().chain(of_actors).chain(&self.fairness)
     }
 }

@@ -1,7 +1,7 @@
 //! How a finding is shown, the same in the report of a run and in that of a scan: title, severity,
 //! cause, the settings it rests on, what the change may bring, the change, and when it takes effect.
 
-use vmio_model::rules::change::Takes;
+use vmio_model::rules::change::AppliesAt;
 use vmio_model::rules::{Change, Finding};
 
 use super::document::{Card, Made};
@@ -40,14 +40,14 @@ pub(super) fn same_change(findings: &[Finding], place: usize) -> Option<usize> {
 }
 
 /// When a change takes effect, as a sentence.
-pub(super) fn takes(takes: Takes) -> &'static str {
+pub(super) fn takes(takes: AppliesAt) -> &'static str {
     match takes {
-        Takes::NextStart => {
+        AppliesAt::NextStart => {
             "Takes effect after the guest is shut down and started (a reboot inside the guest is not enough)."
         }
-        Takes::ShutDown => "Make this change while the guest is shut down.",
-        Takes::Running => "Takes effect at once, while the guest runs.",
-        Takes::InGuest => "Make this change in the guest, or in the application that runs in it.",
+        AppliesAt::ShutDown => "Make this change while the guest is shut down.",
+        AppliesAt::Running => "Takes effect at once, while the guest runs.",
+        AppliesAt::InGuest => "Make this change in the guest, or in the application that runs in it.",
     }
 }
 

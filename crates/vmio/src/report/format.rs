@@ -77,9 +77,10 @@ pub fn spread(e: &Estimate) -> String {
     match e.interval.filter(|_| e.value > 0.0) {
         Some(i) => {
             let [down, up] = [e.value - i.low, i.high - e.value].map(|to| to / e.value * 100.0);
-            match up > 1.25 * down && up - down > 10.0 {
-                true => format!("-{}/+{} %", two(down), two(up)),
-                false => format!("±{} %", two((down + up) / 2.0)),
+            if up > 1.25 * down && up - down > 10.0 {
+                format!("-{}/+{} %", two(down), two(up))
+            } else {
+                format!("±{} %", two((down + up) / 2.0))
             }
         }
         None => "no interval".into(),
@@ -270,6 +271,18 @@ pub fn utc(unix: f64) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// `40 s`, `3 min 20 s`.
+pub fn duration(seconds: f64) -> String {
+    let s = seconds.round().max(0.0) as u64;
+    if s < 60 {
+        format!("{s} s")
+    } else if s < 600 {
+        format!("{} min {} s", s / 60, s % 60)
+    } else {
+        format!("{} min", s / 60)
+    }
 }
 
 /// A command line that a shell takes back as it was.

@@ -77,10 +77,12 @@ impl Forms {
 
     /// Prints the report and writes the files.
     pub fn show(&self, report: &Report<'_>, context: &Context) -> anyhow::Result<()> {
-        match () {
-            () if context.json => term::print_exact(&json(report))?,
-            () if self.markdown => term::print(&markdown(report))?,
-            () => term::print(&text(report, context.style))?,
+        if context.json {
+            term::print_exact(&json(report))?;
+        } else if self.markdown {
+            term::print(&markdown(report))?;
+        } else {
+            term::print(&text(report, context.style))?;
         }
         self.write(report)
     }

@@ -5,18 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::cell::{Cell, Subject};
 use vmio_model::result::WorkloadTraits;
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_model::summary::steady::Steady;
 use vmio_model::summary::{CellRow, Share};
 
-use super::figures::{self, Beside};
+use super::figures::{self, RowDetails};
 use super::{Report, format};
 
 /// A workload on something: the cells that are compared there, each baseline before those that are compared with it.
 /// A baseline on something else stands here too, so that what is compared is read together.
 pub struct Group<'a> {
     /// What sort of thing is worked on.
-    pub sort: Sort,
+    pub sort: SubjectKind,
     /// What the compared cells work on, mostly one: a target, a path, the machine, a cluster. Where nothing is
     /// compared, what the cells work on.
     pub on: Vec<String>,
@@ -42,7 +42,7 @@ pub struct Row<'a> {
     /// Whether the share is that of its first actor, since the baseline has not as many.
     pub of_first: bool,
     /// Its other figures, and those of each of several actors.
-    pub beside: Beside,
+    pub details: RowDetails,
     /// Whether its disk became steady, where that was asked for.
     pub steady: Option<&'a Steady>,
 }
@@ -50,7 +50,7 @@ pub struct Row<'a> {
 impl Group<'_> {
     /// Whether it is about a disk, whose latencies and device have columns of their own.
     pub fn on_disk(&self) -> bool {
-        self.sort == Sort::Disk
+        self.sort == SubjectKind::Disk
     }
 
     /// Whether both are about the same thing.
@@ -76,8 +76,8 @@ impl Group<'_> {
     pub fn others(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         for row in &self.rows {
-            let of_actors = row.beside.actors.iter().flat_map(|part| &part.beside);
-            for shown in row.beside.figures.iter().chain(of_actors) {
+            let of_actors = row.details.actors.iter().flat_map(|part| &part.figures);
+            for shown in row.details.figures.iter().chain(of_actors) {
                 if !names.contains(&shown.name.as_str()) {
                     names.push(&shown.name);
                 }
@@ -113,7 +113,7 @@ pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
     let several = guests.map(|actor| &actor.side).collect::<BTreeSet<_>>().len() > 1;
     let mut groups: Vec<Group<'a>> =
         together(&placed).iter().map(|members| group(report, &placed, members, several)).collect();
-    let mut things: Vec<(Sort, Vec<String>)> = Vec::new();
+    let mut things: Vec<(SubjectKind, Vec<String>)> = Vec::new();
     for group in &groups {
         let thing = (group.sort, group.on.clone());
         if !things.contains(&thing) {
@@ -130,12 +130,12 @@ pub fn groups<'a>(report: &'a Report<'_>) -> Vec<Group<'a>> {
 
 /// The cells that stand together: those of one workload on one thing, and with them those of their baselines.
 fn together(placed: &[Placed<'_>]) -> Vec<Vec<usize>> {
-    let mut named: BTreeMap<(Sort, String, &str), usize> = BTreeMap::new();
+    let mut named: BTreeMap<(SubjectKind, String, &str), usize> = BTreeMap::new();
     let mut of: Vec<usize> = Vec::new();
     for Placed { row, .. } in placed {
         let subject = &row.cell.lead.subject;
         let next = named.len();
-        of.push(*named.entry((Sort::of(subject), subject.place(), row.cell.workload())).or_insert(next));
+        of.push(*named.entry((SubjectKind::of(subject), subject.place(), row.cell.workload())).or_insert(next));
     }
     // Of each the first that it stands with.
     let mut first: Vec<usize> = (0..named.len()).collect();
@@ -185,7 +185,7 @@ fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], s
             share,
             lacks: report.versus.lacks(row, share),
             of_first: !report.versus.has_as_many(&row.cell),
-            beside: Beside::of(row, share, &report.run.workloads),
+            details: RowDetails::of(row, share, &report.run.workloads),
             steady: report.summary.steady.iter().find(|s| s.key == row.key),
         }
     });
@@ -196,7 +196,7 @@ fn group<'a>(report: &'a Report<'_>, placed: &[Placed<'a>], members: &[usize], s
         (name, traits.map(about).unwrap_or_default())
     });
     Group {
-        sort: shown.first().map_or(Sort::Machine, |row| Sort::of(&row.cell.lead.subject)),
+        sort: shown.first().map_or(SubjectKind::Machine, |row| SubjectKind::of(&row.cell.lead.subject)),
         about: told.collect(),
         rows,
         workload: workloads.join(", "),
@@ -295,10 +295,10 @@ pub fn named(group: &Group<'_>) -> String {
 /// What has a name of its own.
 fn kind(group: &Group<'_>) -> Option<&'static str> {
     match (group.sort, group.on.len()) {
-        (Sort::Disk, 0..=1) => Some("target"),
-        (Sort::Disk, _) => Some("targets"),
-        (Sort::Path, 0..=1) => Some("path"),
-        (Sort::Path, _) => Some("paths"),
-        (Sort::Machine, _) => None,
+        (SubjectKind::Disk, 0..=1) => Some("target"),
+        (SubjectKind::Disk, _) => Some("targets"),
+        (SubjectKind::Path, 0..=1) => Some("path"),
+        (SubjectKind::Path, _) => Some("paths"),
+        (SubjectKind::Machine, _) => None,
     }
 }

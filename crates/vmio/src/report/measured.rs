@@ -126,14 +126,14 @@ fn mean(of_distributions: bool) -> &'static str {
 }
 
 fn of_what(group: &Group<'_>, name: &str) -> &'static str {
-    let mut shown = group.rows.iter().flat_map(|row| row.beside.shown());
+    let mut shown = group.rows.iter().flat_map(|row| row.details.shown());
     mean(shown.any(|shown| shown.name == name && shown.p99.is_some()))
 }
 
 /// The value at the full width of a bar: the highest of the group, its actors' and intervals included.
 fn scale(group: &Group<'_>) -> f64 {
     let top = |e: &Estimate| e.interval.map_or(e.value, |i| i.high.max(e.value));
-    let alike = group.rows.iter().flat_map(|r| &r.beside.actors).filter(|part| part.alike);
+    let alike = group.rows.iter().flat_map(|r| &r.details.actors).filter(|part| part.alike);
     let actors = alike.filter_map(|part| Some(part.judged.as_ref()?.estimate));
     let cells = group.rows.iter().filter_map(|r| view::judged(r.cell)).map(|(_, e)| e);
     cells.chain(actors).map(|e| top(&e)).fold(0.0, f64::max)
@@ -158,7 +158,7 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
     let bar_of = estimate.map(|e| bar(&of.label, &said, &e));
     let judged = Cell { text: said, narrow, bar: bar_of, ..Cell::default() };
     let latency = |e: Option<Estimate>| e.map_or("–".to_owned(), |e| time(e.value));
-    let mut cells = cells(group, view::latencies(cell).map(latency), judged, share(of), &of.beside.figures);
+    let mut cells = cells(group, view::latencies(cell).map(latency), judged, share(of), &of.details.figures);
     cells.push(cell.samples.to_string().into());
     cells.extend(match (view::device(cell), cell.device) {
         (Some([kib, depth, busy]), Some(device)) => {
@@ -168,22 +168,22 @@ fn row(group: &Group<'_>, of: &groups::Row<'_>, scale: f64, series: usize) -> Ro
         }
         _ => Cell::over(3, "not visible here"),
     });
-    let part = |label: &String, shown: Option<&Shown>, drawn: bool, beside: &[Shown]| {
+    let part = |label: &String, shown: Option<&Shown>, drawn: bool, figures: &[Shown]| {
         let said = shown.map_or_else(|| Text::from("–"), Shown::words);
         let bar = shown.filter(|_| drawn).map(|shown| bar(label, &said, &shown.estimate));
         let narrow = shown.is_none().then(String::new);
         let judged = Cell { text: said, narrow, bar, ..Cell::default() };
         let share = shown.map_or_else(Cell::default, |shown| Cell::from(&shown.share));
-        Row::new(label, self::cells(group, Default::default(), judged, share, beside))
+        Row::new(label, self::cells(group, Default::default(), judged, share, figures))
     };
-    let actors = of.beside.actors.iter().map(|of| part(&of.label, of.judged.as_ref(), of.alike, &of.beside));
-    let fairness = of.beside.fairness.iter().map(|shown| part(&shown.name, Some(shown), false, &[]));
+    let actors = of.details.actors.iter().map(|of| part(&of.label, of.judged.as_ref(), of.alike, &of.figures));
+    let fairness = of.details.fairness.iter().map(|shown| part(&shown.name, Some(shown), false, &[]));
     Row { parts: actors.chain(fairness).collect(), notes: view::notes(of), ..Row::new(&of.label, cells) }
 }
 
 /// The cells of a row, or of a part of it, up to the number of samples.
-fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, beside: &[Shown]) -> Vec<Cell> {
-    let other = |name: &&str| match beside.iter().find(|shown| shown.name == **name) {
+fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, figures: &[Shown]) -> Vec<Cell> {
+    let other = |name: &&str| match figures.iter().find(|shown| shown.name == **name) {
         Some(shown) => Cell { aside: shown.share.clone(), ..shown.words().into() },
         None => Cell::default(),
     };
@@ -194,9 +194,10 @@ fn cells(group: &Group<'_>, times: [String; 2], judged: Cell, share: Cell, besid
 /// What a row gets of its baseline, and the grade behind that.
 fn share(of: &groups::Row<'_>) -> Cell {
     let Some(share) = of.share else { return Cell::default() };
-    let said = match share.converged {
-        true => Text::from(format::share(&share.share_ratio)),
-        false => Text::from(Span::Tag("not converged".into())),
+    let said = if share.converged {
+        Text::from(format::share(&share.share_ratio))
+    } else {
+        Text::from(Span::Tag("not converged".into()))
     };
     let grade = share.graded.as_ref().map(|graded| Span::Strong(format!(" {}", graded.grade)));
     grade.into_iter().fold(said, Text::and).into()

@@ -28,6 +28,7 @@ mod raw;
 mod run;
 pub mod scan;
 mod scores;
+mod section;
 mod series;
 pub mod simulation;
 mod svg;

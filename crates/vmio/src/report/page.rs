@@ -6,7 +6,7 @@
 
 use maud::{Markup, PreEscaped, Render};
 use vmio_model::rules::Severity;
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 /// A part of a page. Texts are put into one by [`html!`] alone, which escapes them.
 pub(super) struct Html(Markup);
@@ -55,7 +55,7 @@ pub(super) fn whole(title: &str, body: &Html) -> String {
         "\n"
     };
     // None of the characters that are replaced is part of any markup.
-    shown::lines(&page.0.into_string()).into_owned()
+    sanitize::lines(&page.0.into_string()).into_owned()
 }
 
 /// A severity as a chip.

@@ -95,15 +95,16 @@ fn concluded(doc: &mut Document, report: &Report<'_>, forms: In) {
 
 fn findings(doc: &mut Document, report: &Report<'_>) {
     doc.put(heading(2, "Findings"));
-    match report.findings.is_empty() {
-        true => doc.put(say((2, 2), "None supported by these figures.")),
-        false => doc.only(
+    if report.findings.is_empty() {
+        doc.put(say((2, 2), "None supported by these figures."));
+    } else {
+        doc.only(
             In::TERMINAL,
             say(
                 (2, 2),
                 "A study measures poor set-ups beside good ones on purpose; each finding names the one it is about.",
             ),
-        ),
+        );
     }
     for (place, found) in report.findings.iter().enumerate() {
         let mut card = finding::card(&report.findings, place, finding::made(&found.change));

@@ -3,9 +3,9 @@
 
 use vmio_model::paper::{SeriesRow, SeriesTable};
 
-use super::by_cell::Section;
 use super::format::{self, three};
 use super::paper::reading;
+use super::section::Section;
 
 /// A paper's table, with what we take its words for where nothing else on the page says it.
 pub(super) fn section(table: &SeriesTable, with_readings: bool) -> Section {

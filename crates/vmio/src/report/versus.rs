@@ -118,9 +118,12 @@ fn in_words(like: &Like) -> String {
         ("workload", workload),
     ];
     let mut words: Vec<String> = named.iter().filter_map(|(key, v)| Some(format!("{key} {}", v.as_ref()?))).collect();
-    words.extend(settings.as_ref().map(|settings| match settings.is_empty() {
-        true => "no settings".to_owned(),
-        false => settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "),
+    words.extend(settings.as_ref().map(|settings| {
+        if settings.is_empty() {
+            "no settings".to_owned()
+        } else {
+            settings.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        }
     }));
     words.extend(alone.then(|| "nobody beside".to_owned()));
     format!("the same with {}", words.join(", "))

@@ -15,7 +15,6 @@ use vmio_model::summary::{CellRow, Grade, Graded, Headline, Reservation, Summary
 use vmio_model::versions::unlike;
 
 use super::groups::{self, Row};
-use super::plan::duration;
 use super::{Report, format};
 
 /// The notes under a row: what must be known before its figures are believed.
@@ -64,7 +63,7 @@ fn knees(cell: &CellRow) -> Vec<String> {
     let Some((over_time, (unit, _))) = cell.over_time.as_ref().zip(judged(cell)) else { return Vec::new() };
     let level = |value| format::figure(unit, value);
     let knee = |knee: &Knee| {
-        let (at, before, after) = (duration(knee.at_seconds), level(knee.before), level(knee.after));
+        let (at, before, after) = (format::duration(knee.at_seconds), level(knee.before), level(knee.after));
         format!("changed {at} into the run: {before} before, {after} after")
     };
     over_time.knees.iter().map(knee).collect()
@@ -72,9 +71,10 @@ fn knees(cell: &CellRow) -> Vec<String> {
 
 /// What the shares of a run are, in sentences.
 pub fn shares_are(report: &Report<'_>) -> String {
-    let all = match report.versus.any() {
-        true => format!("Shares are geometric means of {} with 95 % intervals. {GRADES}", report.versus.pairs()),
-        false => String::new(),
+    let all = if report.versus.any() {
+        format!("Shares are geometric means of {} with 95 % intervals. {GRADES}", report.versus.pairs())
+    } else {
+        String::new()
     };
     (all + &not_taken_for_granted(report)).trim_end().to_owned()
 }
@@ -91,22 +91,24 @@ pub fn not_taken_for_granted(report: &Report<'_>) -> String {
     all.collect::<Vec<String>>().join(" ")
 }
 
-/// What names as `bridge.host` are, where there is one.
+/// What names as `bridge.host` are, where there is one, and as `shared.remote+neighbour`.
 fn paths(report: &Report<'_>) -> Option<String> {
-    let mut actors = report.summary.asked_for().flat_map(|row| row.cell.actors());
-    actors.find_map(|actor| match &actor.subject {
+    let actors = || report.summary.asked_for().flat_map(|row| row.cell.actors());
+    let path = actors().find_map(|actor| match &actor.subject {
         Subject::Path { network, peer, .. } => Some(format!(
             "A path is named network.peer: {network}.{peer} goes over the network {network} to the peer {peer} \
              (docs/networks.md)."
         )),
         _ => None,
-    })
+    })?;
+    let both = |end: &str| format!("{path} What stands behind +, {end}, sends there beside the actor.");
+    Some(actors().find_map(|actor| actor.co_sender().map(both)).unwrap_or(path))
 }
 
 /// Whether any figure is shown with `×`: one beside what its cell is judged by, or of one of several actors.
 fn times(report: &Report<'_>) -> bool {
     let groups = groups::groups(report);
-    groups.iter().flat_map(|group| &group.rows).any(|row| row.beside.shown().any(|shown| shown.share.contains('×')))
+    groups.iter().flat_map(|group| &group.rows).any(|row| row.details.shown().any(|shown| shown.share.contains('×')))
 }
 
 /// What the grades mean.
@@ -160,7 +162,7 @@ pub fn not_measured(summary: &Summary) -> Vec<(String, String)> {
     summary.skipped.iter().map(told).collect()
 }
 
-/// The headlines, each under the name of its nature where there are several, and of its kind of guest where there are
+/// The headlines, each under the name of its resource where there are several, and of its kind of guest where there are
 /// several of these.
 pub fn headlines(summary: &Summary) -> impl Iterator<Item = (Option<String>, &Headline)> {
     let several = !summary.further_headlines.is_empty();
@@ -179,10 +181,12 @@ pub fn environment(summary: &Summary) -> Vec<(&'static str, String)> {
     let natively =
         summary.cells.is_empty() || summary.cells.iter().any(|c| c.cell.actors().any(|a| a.side.is_native()));
     let mut sides = summary.cells.iter().flat_map(|c| c.cell.actors()).map(|a| &a.side);
-    let not_run = match native_only {
-        true => "none: native cells alone",
-        false if !summary.cells.is_empty() && sides.all(|side| side.shares_kernel()) => "none: containers alone",
-        false => "not known: no guest ran",
+    let not_run = if native_only {
+        "none: native cells alone"
+    } else if !summary.cells.is_empty() && sides.all(|side| side.shares_kernel()) {
+        "none: containers alone"
+    } else {
+        "not known: no guest ran"
     };
     let not_run = || not_run.to_owned();
     let accel = match e.accel {

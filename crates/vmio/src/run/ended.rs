@@ -3,7 +3,7 @@
 use vmio_model::failure::Exit;
 use vmio_model::result::{RunState, Skipped};
 use vmio_model::run::Run;
-use vmio_model::stats::{Convergence, Known, Ratio, known};
+use vmio_model::stats::{Convergence, Ratio, RatioPrecision, known};
 use vmio_model::study::{DoneReason, Study};
 use vmio_model::summary::{answers, summarise};
 use vmio_model::words::{count, two};
@@ -29,9 +29,9 @@ fn limit(study: &Study, reason: DoneReason) -> Option<String> {
 /// How many of the shares are open, in words: those of which too little is known, and those that are known too
 /// coarsely. `None` where none is.
 pub fn open<'a>(shares: impl IntoIterator<Item = &'a Ratio>, rule: &Convergence) -> Option<String> {
-    let all: Vec<Known> = shares.into_iter().map(|share| known(share, rule)).collect();
+    let all: Vec<RatioPrecision> = shares.into_iter().map(|share| known(share, rule)).collect();
     let of = |wanted| all.iter().filter(|known| **known == wanted).count();
-    let (early, wide) = (of(Known::NotYet), of(Known::TooWide));
+    let (early, wide) = (of(RatioPrecision::NotYet), of(RatioPrecision::TooWide));
     let whole = format!("of {} shares ", all.len());
     let needs = format!("{} and {}", count(rule.min_pairs as usize, "pair"), count(rule.min_boots as usize, "boot"));
     let early_told = (early > 0).then(|| format!("{early} {whole}not known yet (each needs {needs})"));

@@ -38,7 +38,7 @@ pub fn execute(
     // One run at a time: two would measure each other. The lock is the journal's.
     let journal = Arc::new(Journal::open(&journals, "run")?);
     let _closed_at_the_end = Closing(journal.clone());
-    journal.ward()?;
+    journal.start_reaper()?;
     let (mut run, fresh) = match resumed {
         Some(run) => {
             store.resume(run.id)?;
@@ -113,9 +113,10 @@ pub fn execute(
         }
         Err(error) if run.samples.is_empty() => {
             let failure = Failure::new(kind_of(&error), format!("run {} measured nothing", run.id));
-            let help = match is_full(&error) {
-                true => "free some space there, or keep the state elsewhere: --state DIR",
-                false => "`vmio doctor` lists what this host has and lacks",
+            let help = if is_full(&error) {
+                "free some space there, or keep the state elsewhere: --state DIR"
+            } else {
+                "`vmio doctor` lists what this host has and lacks"
             };
             Err(error.context(failure.help(help)))
         }

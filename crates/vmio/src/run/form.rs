@@ -7,7 +7,7 @@ use vmio_look::backing::{Backing, flash_with_write_cache};
 use vmio_look::neighbours;
 use vmio_model::kind::RunKind;
 use vmio_node::Node;
-use vmio_rig::disks::places::{self, Ground};
+use vmio_rig::disks::places::{self, PlaceBackend};
 use vmio_rig::disks::space;
 
 use super::{Mode, Wishes};
@@ -46,11 +46,11 @@ fn why_light(wishes: &Wishes, context: &Context, local: &dyn Node) -> Option<Str
         (None, on) => {
             let default = || places::directory(&space::default_dir(reader, &context.paths.state));
             let place = on.as_ref().map_or_else(default, |on| places::resolve(local, on)).ok()?;
-            match &place.ground {
+            match &place.backend {
                 // Its memory wears out by nothing, and no other guest uses it.
-                Ground::Modelled(_) => return None,
-                Ground::Volumes(pool) => pool.backing(local).ok()?,
-                Ground::Files(dir) => {
+                PlaceBackend::Modelled(_) => return None,
+                PlaceBackend::Volumes(pool) => pool.backing(local).ok()?,
+                PlaceBackend::Files(dir) => {
                     let there = dir.ancestors().find(|p| p.exists()).unwrap_or(Path::new("/"));
                     Backing::below(local, there).ok()?
                 }

@@ -9,11 +9,11 @@ mod tests;
 mod unmeasured;
 
 use vmio_look::scan::scan;
-use vmio_look::{Look, require};
+use vmio_look::{HostView, require};
 use vmio_model::cell::{Aio, Attachment, Cache, Kind};
 use vmio_model::facts::{Disk, Guest, called};
 use vmio_model::kind::RunKind;
-use vmio_model::rules::{self, Finding, Mend, Rule, change};
+use vmio_model::rules::{self, DiskRemedy, Finding, Rule, change};
 use vmio_model::study::{MIB, Matrix, Size, Study};
 use vmio_node::linux::system;
 use vmio_node::{Node, Reader};
@@ -41,7 +41,7 @@ pub struct Host {
 /// A study like a guest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Like {
-    /// The study: the guest's set-up first, then one for each mend, then all mends together.
+    /// The study: the guest's set-up first, then one for each remedy, then all remedies together.
     pub study: Study,
     /// Where the guest's storage lies, as `--on` names it; `None`: where guest images are.
     pub on: Option<String>,
@@ -70,7 +70,7 @@ const LEAST_MEMORY_MIB: u32 = 192;
 /// # Errors
 /// When no guest is called so, and as [`of`].
 pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node: &dyn Node) -> Result<Like, Failure> {
-    let look = Look::new(node);
+    let look = HostView::new(node);
     let found = scan(&look);
     let guest = named(&found.guests, name).map_err(|failure| match found.unread.first() {
         Some(u) if found.guests.is_empty() => {
@@ -83,18 +83,18 @@ pub fn find(name: &str, disk: Option<&str>, on: Option<&str>, base: &Study, node
     let mut like = of(guest, disk, on, look.at_unix_seconds, &host, base)?;
     // A place that cannot be used is told by the plan.
     if let Some(place) = on.and_then(|on| places::resolve(node, on).ok()) {
-        like.fit(&place.ground);
+        like.fit(&place.backend);
     }
     Ok(like)
 }
 
 impl Like {
     /// Where a place of the user's own cannot hold storage of the guest's kind, it is a device there.
-    fn fit(&mut self, ground: &places::Ground) {
+    fn fit(&mut self, backend: &places::PlaceBackend) {
         let mut there: Vec<Matrix> = Vec::new();
         for mut matrix in std::mem::take(&mut self.study.matrix) {
             for target in matrix.disks.iter_mut().flat_map(|disks| &mut disks.targets) {
-                if let Some(Err(why)) = targets::find(target).map(|t| t.fits(ground)) {
+                if let Some(Err(why)) = targets::find(target).map(|t| t.fits(backend)) {
                     self.told.push(format!("device instead of {target}: {why}"));
                     *target = "device".to_owned();
                 }
@@ -114,9 +114,10 @@ fn named<'a>(guests: &'a [Guest], word: &str) -> Result<&'a Guest, Failure> {
         [one] => Ok(&guests[one]),
         [] => {
             let mut others = guests.iter().filter(|g| !g.is_vmios_own()).peekable();
-            let help = match others.peek().is_none() {
-                true => "no guest runs here; `vmio tax` measures a reference guest without one".to_owned(),
-                false => format!("guests that run here: {}; `vmio scan` says more of them", names(&mut others)),
+            let help = if others.peek().is_none() {
+                "no guest runs here; `vmio tax` measures a reference guest without one".to_owned()
+            } else {
+                format!("guests that run here: {}; `vmio scan` says more of them", names(&mut others))
             };
             Err(Failure::new(Exit::Usage, format!("no guest called {word} runs on this host")).help(help))
         }
@@ -159,7 +160,7 @@ pub fn of(
     };
     let found = SetUp { target, attachment: attachment(disk, &mut told)? };
     let findings = rules::findings(&guest.facts());
-    let mends = mends(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
+    let remedied = remedied(&found, findings.iter().filter(|f| f.subject.is(&disk.subject)), &mut told);
     let mut study = base.clone();
     study.guest.vcpus = vcpus(guest, host, &mut told);
     study.guest.memory_mib = memory_mib(guest, host, &mut told);
@@ -172,7 +173,7 @@ pub fn of(
         }
     }
     let matrix = |it: &SetUp| Matrix::of(&it.target, Kind::QEMU.name, Some(&it.attachment), &workloads);
-    study.matrix = std::iter::once(&found).chain(&mends).map(matrix).collect();
+    study.matrix = std::iter::once(&found).chain(&remedied).map(matrix).collect();
     study.control = None;
     study.named.clear();
     let more = study.cells().len() as f64 / base.cells().len() as f64;
@@ -180,7 +181,7 @@ pub fn of(
     study.repeat.max_gib_written = study.repeat.max_gib_written.map(|gib| gib * more.max(1.0));
     study.name = RunKind::like(name).to_string();
     study.title = format!("Like {name} (read at {}): {} as it is", format::utc(read_at), disk.subject.within());
-    study.title += if mends.is_empty() { "" } else { ", and with what its findings advise" };
+    study.title += if remedied.is_empty() { "" } else { ", and with what its findings advise" };
     told.insert(0, format!("{}, on {}; {name} itself is only looked at", found.attachment.label(), found.target));
     Ok(Like { study, on: on.map(str::to_owned).or(beside), told })
 }
@@ -256,10 +257,12 @@ fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
     let Some(driver) = drivers::find(&a.driver) else { return a };
     while let Err(why) = driver.fits(&a) {
         let plain = Attachment::new(&a.driver, a.cache, a.aio);
-        a = match () {
-            () if a.aio == Aio::Native && !a.cache.direct() => Attachment { aio: Aio::Threads, ..a },
-            () if a != plain => plain,
-            () => return a,
+        a = if a.aio == Aio::Native && !a.cache.direct() {
+            Attachment { aio: Aio::Threads, ..a }
+        } else if a != plain {
+            plain
+        } else {
+            return a;
         };
         told.push(format!("not as found: {why}"));
     }
@@ -267,60 +270,60 @@ fn fitted(mut a: Attachment, told: &mut Vec<String>) -> Attachment {
 }
 
 /// The set-ups with the findings' changes: each alone where it can be had alone, then all of them.
-fn mends<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<SetUp> {
-    let mut mends: Vec<SetUp> = Vec::new();
+fn remedied<'a>(found: &SetUp, findings: impl Iterator<Item = &'a Finding>, told: &mut Vec<String>) -> Vec<SetUp> {
+    let mut remedied: Vec<SetUp> = Vec::new();
     let mut all = found.clone();
     let fits =
         |set_up: &SetUp| drivers::find(&set_up.attachment.driver).is_some_and(|d| d.fits(&set_up.attachment).is_ok());
     for finding in findings {
-        let Some(mend) = Rule::find(&finding.rule).and_then(|rule| rule.mend) else {
+        let Some(remedy) = Rule::find(&finding.rule).and_then(|rule| rule.remedy) else {
             told.push(format!("not measured: the change of {}: {}", finding.rule, unmeasured::why(finding)));
             continue;
         };
-        let alone = mended(mend, found);
-        all = mended(mend, &all);
-        if mend == Mend::Discard {
+        let alone = with_remedy(remedy, found);
+        all = with_remedy(remedy, &all);
+        if remedy == DiskRemedy::Discard {
             told.push(format!("{} costs or brings no speed by itself: it is among all together", finding.rule));
         } else if !fits(&alone) {
             told.push(format!("the change of {} cannot be had alone: it is among all together", finding.rule));
-        } else if alone != *found && !mends.contains(&alone) {
+        } else if alone != *found && !remedied.contains(&alone) {
             told.push(format!("{}: {}, on {}", finding.rule, alone.attachment.label(), alone.target));
-            mends.push(alone);
+            remedied.push(alone);
         }
         told.extend(unmeasured::part(finding));
     }
     // An emulated controller takes no I/O thread; with the paravirtual one it costs nothing to have it.
     if all.attachment.driver != found.attachment.driver {
-        all = mended(Mend::Iothread, &all);
+        all = with_remedy(DiskRemedy::Iothread, &all);
     }
     if !fits(&all) {
         let why = drivers::find(&all.attachment.driver).and_then(|d| d.fits(&all.attachment).err());
         let why = why.map_or_else(|| "vmio has no such driver".to_owned(), |why| why.to_string());
         told.push(format!("not measured: all together: {why}"));
-    } else if all != *found && !mends.contains(&all) {
+    } else if all != *found && !remedied.contains(&all) {
         told.push(format!("all together: {}, on {}", all.attachment.label(), all.target));
-        mends.push(all);
+        remedied.push(all);
     }
-    mends
+    remedied
 }
 
 /// A disk after a rule's change.
-fn mended(mend: Mend, to: &SetUp) -> SetUp {
+fn with_remedy(remedy: DiskRemedy, to: &SetUp) -> SetUp {
     let best = change::recommended();
     let mut set_up = to.clone();
     let a = &mut set_up.attachment;
-    match mend {
-        Mend::Driver => {
+    match remedy {
+        DiskRemedy::Driver => {
             a.driver = best.driver;
             a.iothread = best.iothread && a.options.mapped_iothreads.is_none();
         }
-        Mend::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
-        Mend::Pair => (a.cache, a.aio) = (best.cache, engine(&set_up.target)),
-        Mend::Aio(engine) => a.aio = engine,
-        Mend::Queues => a.options.queues = None,
-        Mend::Discard => a.options.discard = true,
-        Mend::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
-        Mend::Target(name) => name.clone_into(&mut set_up.target),
+        DiskRemedy::Pair if a.aio == Aio::IoUring => a.cache = best.cache,
+        DiskRemedy::Pair => (a.cache, a.aio) = (best.cache, engine(&set_up.target)),
+        DiskRemedy::Aio(engine) => a.aio = engine,
+        DiskRemedy::Queues => a.options.queues = None,
+        DiskRemedy::Discard => a.options.discard = true,
+        DiskRemedy::Iothread => a.iothread = a.options.mapped_iothreads.is_none(),
+        DiskRemedy::Target(name) => name.clone_into(&mut set_up.target),
     }
     set_up
 }
@@ -352,9 +355,10 @@ fn memory_mib(guest: &Guest, host: &Host, told: &mut Vec<String>) -> u32 {
     let has = u32::try_from(bytes / MIB).unwrap_or(u32::MAX);
     let takes = has.min(left).clamp(LEAST_MEMORY_MIB, MOST_MEMORY_MIB);
     if takes < has {
-        let why = match left < MOST_MEMORY_MIB {
-            true => "half of what is left here beside the others",
-            false => "the workloads go round the guest's page cache, so more would change nothing",
+        let why = if left < MOST_MEMORY_MIB {
+            "half of what is left here beside the others"
+        } else {
+            "the workloads go round the guest's page cache, so more would change nothing"
         };
         told.push(format!("{takes} MiB of memory instead of {has}: {why}"));
     }

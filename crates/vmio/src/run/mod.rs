@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::kind::RunKind;
-use vmio_model::result::{Afar, Environment};
+use vmio_model::result::{Environment, RemoteHostInfo};
 use vmio_model::rules::Severity;
 use vmio_model::run::Run;
 use vmio_model::study::{Study, WordError};
@@ -125,17 +125,21 @@ fn number(text: &str) -> Result<f64, WordError> {
 }
 
 impl Wishes {
-    /// Puts another process in front of this one where the storage of the run may not answer ([`crate::front`]).
-    pub fn behind(&self, context: &Context) {
+    /// Does the run under a supervisor where its storage may not answer ([`crate::supervisor`]).
+    pub fn supervise(&self, context: &Context) {
         if reach::is_afar(self.on.as_deref()) {
             return;
         }
-        crate::front::before(self.on.as_deref(), self.device.first().map(PathBuf::as_path), &context.paths.state);
+        crate::supervisor::supervise(
+            self.on.as_deref(),
+            self.device.first().map(PathBuf::as_path),
+            &context.paths.state,
+        );
     }
 
     /// What of them concerns the plan.
-    fn of_plan(&self, context: &Context, reached: &Reached) -> plan::Wishes {
-        plan::Wishes {
+    fn of_plan(&self, context: &Context, reached: &Reached) -> plan::PlanOptions {
+        plan::PlanOptions {
             on: self.on.clone().filter(|on| !reach::is_afar(Some(on))),
             nodes: reached.nodes.clone(),
             device: self.device.first().filter(|_| !reach::is_afar(self.on.as_deref())).cloned(),
@@ -339,12 +343,13 @@ fn measure(study: &Study, next: Next, wishes: &Wishes, context: &Context) -> any
         plan += &report::plan::row("then", then);
     }
     // Asked for alone, the plan is the answer.
-    match wishes.dry_run && !context.json {
-        true => term::print(&format!("{}\n", plan.trim_end()))?,
-        false => term::note(plan.trim_end()),
+    if wishes.dry_run && !context.json {
+        term::print(&format!("{}\n", plan.trim_end()))?;
+    } else {
+        term::note(plan.trim_end());
     }
     if let Some(run) = &resumed {
-        let age = report::plan::duration((environment::now() - run.started_unix).max(0.0));
+        let age = report::format::duration((environment::now() - run.started_unix).max(0.0));
         term::note(&format!("  {:<10} run {}, begun {age} ago, with {} samples", "resumes", run.id, run.samples.len()));
     }
     if wishes.dry_run {
@@ -394,7 +399,7 @@ fn same_place(run: &Run, planned: &plan::Planned, wishes: &Wishes, local: &Local
     let shown = |cap: Option<f64>| cap.map_or("no cap".to_owned(), |c| format!("--gentle-share {c}"));
     let disk = |e: &Environment| e.modelled.as_ref().map_or("none".to_owned(), ToString::to_string);
     let afar = |e: &Environment| {
-        let told = |afar: &Afar| format!("{afar}, {}", afar.device.as_ref().unwrap_or(&afar.dir));
+        let told = |afar: &RemoteHostInfo| format!("{afar}, {}", afar.device.as_ref().unwrap_or(&afar.dir));
         e.afar.as_ref().map_or("none".to_owned(), told)
     };
     let differs = [

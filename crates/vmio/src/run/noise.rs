@@ -50,14 +50,8 @@ pub fn show(run: &Run, context: &Context) -> anyhow::Result<()> {
         let ratio = cell.noise.ratio;
         let interval = ratio.interval.map_or("none".into(), |i| format!("{:.3} to {:.3}", i.low, i.high));
         let smallest = cell.noise.smallest_difference_ratio * 100.0;
-        // A name that is too long for its column stands above.
-        let key = if fit::columns(&cell.key) > 40 {
-            text += &fit::paragraph("", 2, &cell.key);
-            ""
-        } else {
-            &cell.key
-        };
-        let _ = writeln!(text, "{key:<40} {:>5} {:>6.3}  {interval:<14} {smallest:>7.1} %", ratio.pairs, ratio.value);
+        let key = fit::beside(&mut text, &cell.key, 40, 2);
+        let _ = writeln!(text, "{key} {:>5} {:>6.3}  {interval:<14} {smallest:>7.1} %", ratio.pairs, ratio.value);
     }
     if cells.is_empty() {
         let _ = writeln!(text, "no cell has two pairs yet");

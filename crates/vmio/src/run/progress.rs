@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use vmio_model::cell::Cell;
 use vmio_model::result::Sample;
-use vmio_model::shown;
+use vmio_model::sanitize;
 use vmio_model::stats::{Convergence, Ratio};
 use vmio_model::study::Study;
 use vmio_model::study::plan::Plan;
@@ -15,7 +15,7 @@ use vmio_rig::engine::spent;
 
 use super::ended;
 use crate::fit;
-use crate::report::plan::duration;
+use crate::report::format::duration;
 
 /// From here on a first share calls for a word: a guest gets no more than there is.
 const MORE_THAN_ALL: f64 = 1.1;
@@ -142,9 +142,10 @@ impl Progress {
             for (key, share) in shares {
                 let share = format!("{:>5.0} %", share.value * 100.0);
                 // A name that is too long for its column stands above.
-                match fit::columns(key) > KEY {
-                    true => lines.extend([format!("  {key}"), format!("  {:KEY$} {share}", "")]),
-                    false => lines.push(format!("  {} {share}", fit::left(key, KEY))),
+                if fit::columns(key) > KEY {
+                    lines.extend([format!("  {key}"), format!("  {:KEY$} {share}", "")]);
+                } else {
+                    lines.push(format!("  {} {share}", fit::left(key, KEY)));
                 }
             }
             if shares.iter().any(|(key, share)| share.value > MORE_THAN_ALL && self.on_disks.contains(key)) {
@@ -170,7 +171,7 @@ impl Progress {
 
     /// A line that stays.
     pub fn line(&self, text: &str) {
-        let text = fit::folded(&shown::lines(text));
+        let text = fit::folded(&sanitize::lines(text));
         let mut err = std::io::stderr().lock();
         let _ = if self.terminal { writeln!(err, "\r\x1b[K{text}") } else { writeln!(err, "{text}") };
     }
@@ -179,7 +180,7 @@ impl Progress {
     fn transient(&self, text: &str) {
         if self.terminal {
             let mut err = std::io::stderr().lock();
-            let _ = write!(err, "\r\x1b[K{}", shown::line(text).chars().take(fit::WIDTH - 1).collect::<String>());
+            let _ = write!(err, "\r\x1b[K{}", sanitize::line(text).chars().take(fit::WIDTH - 1).collect::<String>());
             let _ = err.flush();
         }
     }

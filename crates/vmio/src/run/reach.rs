@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use vmio_look::{Look, scan};
+use vmio_look::{HostView, scan};
 use vmio_model::cell::{Actor, Cell};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules;
@@ -14,12 +14,12 @@ use vmio_node::Local;
 use vmio_node::reach::Machine;
 use vmio_node::ssh::Address;
 use vmio_rig::engine::environment;
-use vmio_rig::nodes::{self, Is, Known, Measured, Nodes};
+use vmio_rig::nodes::{self, GuestScan, Is, Measured, Nodes};
 use vmio_rig::{nets, ours, workloads};
 
 use super::Wishes;
 use crate::report::scan::devices;
-use crate::ways::{self, There, WAYS, Way};
+use crate::transport::{self, TRANSPORTS, There, Transport};
 
 /// Where files are made on another machine where nobody says: on its disk, not in its memory.
 const DIR: &str = "/var/tmp";
@@ -34,44 +34,45 @@ pub struct Reached {
 
 /// Another machine as `--on` names it.
 struct Named {
-    way: &'static Way,
+    transport: &'static Transport,
     address: String,
     dir: PathBuf,
 }
 
 /// What `--on` names; `None` where that is a place of this host.
 fn named(on: &str) -> Option<Result<Named, Failure>> {
-    let (way, rest) = WAYS.iter().find_map(|way| Some((way, on.strip_prefix(way.scheme)?)))?;
+    let (transport, rest) =
+        TRANSPORTS.iter().find_map(|transport| Some((transport, on.strip_prefix(transport.scheme)?)))?;
     let (place, dir) = rest.split_once('/').unwrap_or((rest, ""));
     let dir = if dir.is_empty() { PathBuf::from(DIR) } else { PathBuf::from(format!("/{dir}")) };
-    let address = format!("{}{place}", way.scheme);
-    let read = (way.check)(&address)
-        .map_err(|why| Failure::new(Exit::Usage, why.0).help(format!("{} ({})", way.form, way.page)));
-    Some(read.map(|()| Named { way, address, dir }))
+    let address = format!("{}{place}", transport.scheme);
+    let read = (transport.check)(&address)
+        .map_err(|why| Failure::new(Exit::Usage, why.0).help(format!("{} ({})", transport.form, transport.page)));
+    Some(read.map(|()| Named { transport, address, dir }))
 }
 
 /// Whether `--on` names another machine.
 pub fn is_afar(on: Option<&str>) -> bool {
-    on.is_some_and(|on| WAYS.iter().any(|way| on.starts_with(way.scheme)))
+    on.is_some_and(|on| TRANSPORTS.iter().any(|transport| on.starts_with(transport.scheme)))
 }
 
 impl Reached {
     /// Goes to the machines that are wished for, with what the study runs there of vmio's own.
     pub fn by(wishes: &Wishes, study: &Study) -> Result<Self, Failure> {
         let mut reached = Self::default();
-        if let Some(Named { way, address, dir }) = wishes.on.as_deref().and_then(named).transpose()? {
-            let There { machine, guest } = (way.open)(&address)?;
+        if let Some(Named { transport, address, dir }) = wishes.on.as_deref().and_then(named).transpose()? {
+            let There { machine, guest } = (transport.open)(&address)?;
             send(&machine, &address, study, |actor| actor.side.is_afar())?;
-            let known = guest.map(|uuid| known(&uuid)).unwrap_or_default();
+            let scan = guest.map(|uuid| scan_of(&uuid)).unwrap_or_default();
             let node = machine.shared();
-            let spare = |device: &PathBuf| node.spare(device, wishes.force);
-            let device = wishes.device.first().map(spare).transpose();
+            let hold = |device: &PathBuf| node.hold_device(device, wishes.force);
+            let device = wishes.device.first().map(hold).transpose();
             let device = device.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))?;
-            let is = Is::Measured(Measured { dir, device, force: wishes.force, known });
+            let is = Is::Measured(Measured { dir, device, force: wishes.force, scan });
             reached.add(machine, nodes::Machine { address, node, is });
         }
         if let Some(address) = &wishes.peer {
-            let machine = ways::by_ssh(address)?;
+            let machine = transport::by_ssh(address)?;
             send(&machine, &address.to_string(), study, nets::is_over_wire)?;
             let peer = environment::peer(&address.to_string(), machine.shared(), ends(address)?, &study.cells());
             reached.add(machine, peer);
@@ -103,11 +104,11 @@ fn send(machine: &Machine, address: &str, study: &Study, there: impl Fn(&Actor) 
 }
 
 /// What a look at this host's guests finds of the one with this UUID; nothing where another host runs it.
-fn known(uuid: &str) -> Known {
+fn scan_of(uuid: &str) -> GuestScan {
     let local = Local::new();
-    let found = scan::scan(&Look::new(&local)).guests;
+    let found = scan::scan(&HostView::new(&local)).guests;
     let Some(guest) = found.into_iter().find(|guest| guest.uuid.as_deref() == Some(uuid)) else {
-        return Known::default();
+        return GuestScan::default();
     };
     let settings = devices(&guest).into_iter().map(|device| {
         let list: Vec<String> = device.settings.iter().map(|s| format!("{} {}", s.name, s.value)).collect();
@@ -117,7 +118,7 @@ fn known(uuid: &str) -> Known {
         .iter()
         .map(|finding| format!("{}: {}", finding.subject, finding.title))
         .collect();
-    Known { settings: settings.filter(|(_, list)| !list.is_empty()).collect(), findings }
+    GuestScan { settings: settings.filter(|(_, list)| !list.is_empty()).collect(), findings }
 }
 
 /// How long another machine may take to answer at one of its addresses.
@@ -127,7 +128,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 /// anybody.
 fn ends(address: &Address) -> Result<(IpAddr, IpAddr), Failure> {
     let failed = |what: String| Failure::new(Exit::Precondition, format!("{address}: {what}"));
-    let host = ways::host(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
+    let host = transport::host(address).map_err(|e| failed(format!("ssh does not say which host that is: {e}")))?;
     let name = &host.name;
     let unknown = |e: std::io::Error| {
         failed(format!("there is no address of {name}: {e}")).help("paths lead to it without ssh: it needs one here")

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::front;
+use crate::supervisor;
 
 /// How long the measuring thread has to notice that its processes are gone.
 const GRACE: Duration = Duration::from_secs(2);
@@ -54,8 +54,8 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
         let (mut end, mut since) = (Some(end), Instant::now());
         for signal in signals.forever() {
             let Some(end) = end.take() else {
-                // Ctrl-C reaches the process in front, which passes it on, too.
-                if front::stands() && since.elapsed() < TOGETHER {
+                // Ctrl-C also reaches the supervisor, which passes it on.
+                if supervisor::is_present() && since.elapsed() < TOGETHER {
                     continue;
                 }
                 exit()
@@ -78,11 +78,11 @@ pub fn on_signal(end: impl FnOnce(&str) + Send + 'static) -> std::io::Result<Sto
             });
         }
     })?;
-    front::handles_signals();
+    supervisor::tell_signals_handled();
     Ok(stopping)
 }
 
 fn exit() -> ! {
-    front::ends(4);
+    supervisor::tell_exit_code(4);
     std::process::exit(4)
 }

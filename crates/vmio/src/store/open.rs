@@ -135,10 +135,11 @@ pub(super) fn reading(path: &Path) -> Result<(Connection, Limit), StoreError> {
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(fail)?;
     }
     let limit = guard::harden(&connection).map_err(fail)?;
-    match is_empty(path, &connection)? {
+    if is_empty(path, &connection)? {
         // Somebody is about to make it.
-        true => Err(StoreError::Missing { path: path.into() }),
-        false => Ok((connection, limit)),
+        Err(StoreError::Missing { path: path.into() })
+    } else {
+        Ok((connection, limit))
     }
 }
 

@@ -44,10 +44,12 @@ pub fn run(
         due = (due + interval).max(Instant::now() + interval / 2);
         let screen = next().ok_or_else(|| Failure::new(Exit::Failed, "nothing could be counted"))?;
         let screen = screen.arranged(wishes.sort, &wishes.filter);
-        let shown = match context.json {
-            true => term::print_exact(&screen.json()),
-            false if printed > 0 => term::print(&format!("\n{}", screen.text(context.style, term::width()))),
-            false => term::print(&screen.text(context.style, term::width())),
+        let shown = if context.json {
+            term::print_exact(&screen.json())
+        } else if printed > 0 {
+            term::print(&format!("\n{}", screen.text(context.style, term::width())))
+        } else {
+            term::print(&screen.text(context.style, term::width()))
         };
         match shown {
             // Who has seen enough has got what there was.

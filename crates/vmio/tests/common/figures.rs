@@ -143,16 +143,13 @@ fn result(actor: &Actor, settings: &Settings, crowd: usize, f: f64) -> WorkloadR
 }
 
 /// The processors of the host and of the other end of a path, and a link.
-fn seen(native: bool) -> Vec<Seen> {
-    let by_role = match native {
-        true => BTreeMap::new(),
-        false => BTreeMap::from([("vcpu".into(), 0.9), ("main".into(), 0.2)]),
-    };
+fn seen(native: bool) -> Vec<ProbeResult> {
+    let by_role = if native { BTreeMap::new() } else { BTreeMap::from([("vcpu".into(), 0.9), ("main".into(), 0.2)]) };
     let far = CpuUse { host_seconds: 0.4, ..CpuUse::default() }.seen("").into_iter();
     let carried = vec![Reading::scalar("carried", 1e9).with("direction", "out")];
-    let link = Seen::here(Watched::Link("veth0".into()), "link", carried);
+    let link = ProbeResult::here(Watched::Link("veth0".into()), "link", carried);
     let here = seen_around(None, &CpuUse { host_seconds: 1.3, by_role, ..CpuUse::default() });
-    here.into_iter().chain(far.map(|seen| Seen { node: "peer".into(), ..seen })).chain([link]).collect()
+    here.into_iter().chain(far.map(|seen| ProbeResult { node: "peer".into(), ..seen })).chain([link]).collect()
 }
 
 fn sample(noise: &mut Noise, cell: &Cell, round: u32) -> Sample {

@@ -32,35 +32,36 @@ class = "gold"
 rx_class = "gold"
 "#;
 
-pub struct Bed {
+pub struct TestHost {
     pub dir: tempfile::TempDir,
 }
 
-impl Bed {
-    /// Runs this with a bed, in a network namespace of its own.
-    pub fn with(work: impl FnOnce(&Bed) + Send) {
-        net::apart(|| work(&Bed::set_up()));
+impl TestHost {
+    /// Runs this with a test host, in a network namespace of its own.
+    pub fn with(work: impl FnOnce(&TestHost) + Send) {
+        net::apart(|| work(&TestHost::set_up()));
     }
 
-    /// As [`Bed::with`], and with a bpffs of its own: programs are attached by TCX and pinned there, where the kernel can do that.
-    pub fn with_bpffs(work: impl FnOnce(&Bed) + Send) {
-        net::apart_with_bpffs(true, || work(&Bed::set_up()));
+    /// As [`TestHost::with`], and with a bpffs of its own: programs are attached by TCX and pinned there, where the
+    /// kernel can do that.
+    pub fn with_bpffs(work: impl FnOnce(&TestHost) + Send) {
+        net::apart_with_bpffs(true, || work(&TestHost::set_up()));
     }
 
-    fn set_up() -> Bed {
-        let bed = Bed { dir: tempfile::tempdir().unwrap() };
+    fn set_up() -> TestHost {
+        let host = TestHost { dir: tempfile::tempdir().unwrap() };
         ip("link add br0 type bridge");
         ip("link add u0 type veth peer name u1");
         for link in ["br0", "u0", "u1"] {
             ip(&format!("link set {link} up"));
         }
         ip("link set u0 master br0");
-        bed.write(POLICY);
-        bed.plug("t1");
+        host.write(POLICY);
+        host.plug("t1");
         // The kernel tells that a link is up some time after it is.
         let up = |link: &str| tried(&format!("ip -o link show dev {link}")).1.contains("state UP");
         poll_until("its links are up", || ["u0", "u1", "br0"].iter().all(|link| up(link)));
-        bed
+        host
     }
 
     /// What the guard keeps outside of the network: its pins, and what its ledger has in force.
@@ -187,7 +188,7 @@ pub fn ip(line: &str) {
 
 /// All queues, filters, programs, pins and interfaces of the namespace, counters apart: as tc and ip show them, and what the
 /// planes' own tests compare, the kernel's bytes of each queue and class among it.
-pub fn host() -> String {
+pub fn network_state() -> String {
     let said = |program: &str, args: &[&str]| {
         let output = Command::new(program).args(args).output().unwrap();
         assert!(output.status.success(), "{program} {args:?}");
@@ -218,8 +219,8 @@ pub fn limits() -> bool {
 }
 
 /// What the guard answers at its socket.
-pub fn asked(bed: &Bed, path: &str) -> String {
-    let mut socket = UnixStream::connect(bed.dir.path().join("state/run/guard.sock")).unwrap();
+pub fn asked(host: &TestHost, path: &str) -> String {
+    let mut socket = UnixStream::connect(host.dir.path().join("state/run/guard.sock")).unwrap();
     write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
@@ -229,8 +230,8 @@ pub fn asked(bed: &Bed, path: &str) -> String {
 }
 
 /// A metric of what this member sends.
-pub fn metric(bed: &Bed, name: &str, member: &str) -> Option<f64> {
-    let all = asked(bed, "/metrics");
+pub fn metric(host: &TestHost, name: &str, member: &str) -> Option<f64> {
+    let all = asked(host, "/metrics");
     let labels = ["direction=\"guest_tx\"".to_owned(), format!("member=\"{member}\"")];
     let mut lines = all.lines().filter(|line| line.starts_with(&format!("{name}{{")));
     let line = lines.find(|line| labels.iter().all(|label| line.contains(label)))?;

@@ -82,7 +82,7 @@ pub fn scan(state: &Path, more: &[&str]) -> Value {
         .args(["scan", "--json", "--state"])
         .arg(state)
         .args(more)
-        // By which a test knows what this has started (`silent::errands`).
+        // By which a test knows what this has started (`silent::io_workers`).
         .env("VMIO_STATE", state)
         .stdin(Stdio::null())
         .output()

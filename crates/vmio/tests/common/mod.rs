@@ -156,11 +156,10 @@ pub fn sample(noise: &mut Noise, cell: Cell, traits: &WorkloadTraits, round: u32
     ];
     let fio = !cell.workload().starts_with("dd");
     let percentiles = shape.iter().map(|(p, f)| (*p, f * mean * noise.factor(0.04))).collect();
-    let raw = match fio {
-        true => {
-            json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": cell.workload(), "iops": rate}]})
-        }
-        false => json!("FIXTURE: 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.9 s, 565 MB/s"),
+    let raw = if fio {
+        json!({"fio version": "fio-3.33", "FIXTURE": true, "jobs": [{"jobname": cell.workload(), "iops": rate}]})
+    } else {
+        json!("FIXTURE: 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 1.9 s, 565 MB/s")
     };
     let work = DiskWork {
         read_bytes: if disk.reads { bytes } else { 0 },
@@ -184,9 +183,10 @@ pub fn sample(noise: &mut Noise, cell: Cell, traits: &WorkloadTraits, round: u32
         queue_depth: f64::from(disk.depth) * if cell.is_native() { 0.97 } else { 0.4 },
         busy_ratio: Some(if cell.is_native() { 0.98 } else { 0.61 }),
     };
-    let by_role = match cell.is_native() {
-        true => BTreeMap::new(),
-        false => BTreeMap::from([("vcpu".into(), 0.9 * seconds), ("main".into(), 0.3 * seconds)]),
+    let by_role = if cell.is_native() {
+        BTreeMap::new()
+    } else {
+        BTreeMap::from([("vcpu".into(), 0.9 * seconds), ("main".into(), 0.3 * seconds)])
     };
     let device = (cell.target() != Some("zvol")).then_some(device);
     let busy = cell.workload() == "rand-write-32" && cell.target() == Some("sparse");

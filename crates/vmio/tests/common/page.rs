@@ -25,7 +25,7 @@ const ATTRIBUTES: &str = " aria-hidden aria-label charset class colspan content 
 #[track_caller]
 pub fn is_ours(html: &str) {
     assert!(html.starts_with("<!DOCTYPE html>"));
-    let hidden = html.find(|c| vmio_model::shown::is_hidden(c) && c != '\n' && c != '\t');
+    let hidden = html.find(|c| vmio_model::sanitize::is_hidden(c) && c != '\n' && c != '\t');
     assert_eq!(hidden, None, "{:?}", hidden.map(|at| &html[at..at + 20]));
     // CSS has its own signs.
     let (before, rest) = html.split_once("<style>").unwrap();

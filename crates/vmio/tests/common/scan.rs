@@ -7,7 +7,7 @@ use vmio_model::facts::{
     Subject, Unread,
 };
 use vmio_model::result::Accel;
-use vmio_model::rules::change::Takes;
+use vmio_model::rules::change::AppliesAt;
 use vmio_model::rules::{Change, Evidence, Expected, Finding, Severity};
 
 /// When the made-up host was looked at.
@@ -100,7 +100,7 @@ pub fn finding(guest: &Guest, rule: &str, title: &str, severity: Severity, chang
 }
 
 /// A change in the three ways; the rules' own texts are theirs to alter.
-fn change(what: &str, takes: Takes) -> Change {
+fn change(what: &str, takes: AppliesAt) -> Change {
     Change {
         what: what.into(),
         qemu: "-object iothread,id=iothread0 \\\n-drive file=/dev/DISK,format=raw,if=none,id=disk0,cache=none,aio=native,discard=unmap,detect-zeroes=unmap \\\n\
@@ -116,7 +116,7 @@ fn change(what: &str, takes: Takes) -> Change {
 }
 
 fn virtio() -> Change {
-    change("Attach the disk by virtio-blk.", Takes::NextStart)
+    change("Attach the disk by virtio-blk.", AppliesAt::NextStart)
 }
 
 fn row(guest: Guest, findings: Vec<Finding>) -> Row {
@@ -137,7 +137,7 @@ pub fn view() -> View {
         "sparse-file",
         "Disk in a sparse file",
         Severity::Advice,
-        change("Give the disk its blocks before it is used.", Takes::ShutDown),
+        change("Give the disk its blocks before it is used.", AppliesAt::ShutDown),
     );
 
     let mut web =
@@ -155,7 +155,7 @@ pub fn view() -> View {
         .map(|n| PlacedThread { role: "vcpu".into(), name: n.to_string(), tid: 900 + n, cpus: vec![2, 3] })
         .collect();
     let shared = Finding {
-        change: Change { takes: Takes::Running, ..virtio() },
+        change: Change { takes: AppliesAt::Running, ..virtio() },
         ..finding(&web, "setting-overridden", "A setting is not in force", Severity::Warning, virtio())
     };
 
@@ -174,7 +174,7 @@ pub fn view() -> View {
         "no-discard",
         "Discards are not passed on",
         Severity::Advice,
-        change("Pass discards on.", Takes::NextStart),
+        change("Pass discards on.", AppliesAt::NextStart),
     );
 
     let mut kube =

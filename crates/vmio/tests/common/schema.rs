@@ -55,10 +55,7 @@ fn close(schema: &mut Value, part: bool) {
 /// The values of an output: one, or one a line.
 pub fn values(name: &str, text: &str) -> Vec<Value> {
     let of = |text: &str| serde_json::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}: {text}"));
-    match output(name).layout.lines {
-        true => text.lines().map(of).collect(),
-        false => vec![of(text)],
-    }
+    if output(name).layout.lines { text.lines().map(of).collect() } else { vec![of(text)] }
 }
 
 /// Asserts that a real output is what its schema says, and has no field more. What fits the closed schema fits the

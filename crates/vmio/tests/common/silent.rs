@@ -230,9 +230,10 @@ impl Filesystem for Served {
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let mut state = self.0.lock().unwrap();
-        match state.silent {
-            true => state.held.push(Box::new(move || reply.ok())),
-            false => reply.ok(),
+        if state.silent {
+            state.held.push(Box::new(move || reply.ok()));
+        } else {
+            reply.ok();
         }
     }
 
@@ -244,7 +245,7 @@ impl Filesystem for Served {
 }
 
 /// Processes that wait for storage on behalf of a vmio with this state directory in its environment.
-pub fn errands(of: &Path) -> Vec<u32> {
+pub fn io_workers(of: &Path) -> Vec<u32> {
     let setting = format!("VMIO_STATE={}", of.display());
     let pids = fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let text = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();

@@ -13,7 +13,7 @@ const PLACES = {
 let last = null; // the answer before, for what was dropped in between
 let timer = 0;
 
-// What must not be shown is replaced, as everywhere in vmio (model/shown.rs).
+// What must not be shown is replaced, as everywhere in vmio (model/sanitize.rs).
 const HIDDEN = /[\p{Cc}\u061c\u200b\u200e\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff]/gu;
 const clean = (text) => String(text).replace(HIDDEN, "\ufffd");
 

@@ -29,7 +29,7 @@ const IFLA_VF_STATS_TX_DROPPED: u16 = 8;
 pub const CARD: Requirement = Requirement {
     name: "SR-IOV",
     why: "has a card limit guests that were given a virtual function of it; not tried on real hardware yet",
-    mend: "it needs a card that has virtual functions: see its sriov_totalvfs below /sys/class/net/NAME/device",
+    fix: "it needs a card that has virtual functions: see its sriov_totalvfs below /sys/class/net/NAME/device",
     check: |reader| {
         let has = |name: &String| {
             let file = format!("/sys/class/net/{name}/device/sriov_totalvfs");

@@ -1,7 +1,8 @@
 //! The Linux plane: a hierarchy of queues ([`htb`]) on what leaves one interface (an uplink, or an [`ifb`] that a
 //! guest's packets, or those that arrive at an uplink, are led through), and eBPF programs at each guest's interface and at
 //! the uplink ([`classifier`]) that say which class a packet is of. All by netlink ([`netlink`]) and bpf(2); no program is started.
-//! What a guest's hypervisor may have waiting there is set on its [`tap`], by an errand, which a thread of its own asks for.
+//! What a guest's hypervisor may have waiting there is set on its [`tap`], by an I/O task, which a thread of its own
+//! asks for.
 //!
 //! A [`Netlink`] socket belongs to the network namespace of the thread that opened it, and so do eBPF links: one
 //! namespace, one thread that has entered it (setns(2)).

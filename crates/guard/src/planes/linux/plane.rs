@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vmio_model::control::InForce;
+use vmio_model::control::AppliedLimits;
 use vmio_model::policy::program::{Framing, Hierarchy, Program};
 use vmio_model::policy::{Abilities, Direction, compile};
 
@@ -31,7 +31,7 @@ use rest::{Counted, Unsure};
 use stage::Stage;
 use sweep::{Past, put};
 
-/// Its entry.
+/// The entry of this plane in [`crate::planes::ALL`].
 pub const ENTRY: Entry = Entry {
     about: "Linux' queues (HTB) and eBPF, on the uplink and on IFBs",
     abilities: Abilities::HTB,
@@ -49,25 +49,25 @@ pub struct Linux {
     /// Whether the kernel can keep flows apart in a queue, once it was asked.
     flows: Option<bool>,
     past: Past,
-    pools: BTreeMap<PoolKey, Told>,
+    pools: BTreeMap<PoolKey, InstalledPool>,
     taps: Taps,
     cards: Cards,
-    /// Since the first pool is in force.
+    /// The kernel's events about interfaces, qdiscs and filters; None before the first pool is in force.
     events: Option<Events>,
     unsure: Unsure,
-    /// Interfaces that are there, by index, as of this reconciliation; kept by what the kernel tells.
+    /// Names of the host's interfaces by index, as of the last reconciliation; updated by the kernel's events.
     there: BTreeMap<u32, String>,
-    /// Interfaces whose changes matter besides those in pools.
+    /// Indexes of further interfaces whose changes matter: bridges and the like above uplinks.
     beside: BTreeSet<u32>,
 }
 
-/// A pool that is in force.
+/// A pool that is in force, and what was installed for it.
 #[derive(Debug)]
-struct Told {
+struct InstalledPool {
     uplink: Device,
     /// Where its queues are: the uplink, or an IFB.
     at: Device,
-    /// Where that is an IFB before the uplink.
+    /// The stage before the uplink, where the queues are on an IFB for what guests send.
     stage: Option<Stage>,
     /// Its members.
     seats: Vec<Seated>,
@@ -78,13 +78,13 @@ struct Told {
     /// As it is in force, with what the loop has set.
     hierarchy: Hierarchy,
     numbers: Numbers,
-    /// By member, in the program's order.
+    /// Numbers of the members, in the program's order.
     order: Vec<u16>,
-    /// Interfaces with the classifier, and what it was told of them.
+    /// Interfaces with the classifier attached, and their entry in it.
     tenants: BTreeMap<Device, Tenant>,
-    /// By number.
+    /// Packets dropped, by the member's number.
     tallies: BTreeMap<u16, Tally>,
-    /// What it counted last, since it was last reconciled.
+    /// The last counters; None since it was reconciled.
     counted: Option<Counted>,
 }
 
@@ -127,7 +127,7 @@ impl Linux {
 
     fn pool(&mut self, pool: &DesiredPool) -> Result<usize, PlaneError> {
         let (capped, compiled) = match &pool.compiled.program.program {
-            Program::Hierarchy(told) => (false, told),
+            Program::Hierarchy(compiled) => (false, compiled),
             Program::Limits(_) => (true, &compile::capped(&pool.pool, &ENTRY.abilities)),
         };
         if pool.key.direction == Direction::GuestRx {
@@ -139,23 +139,23 @@ impl Linux {
         let (stage, mut changes) = self.stage(pool, &uplink, compiled, &hierarchy, &numbers)?;
         let before = self.pools.remove(&pool.key);
         let (mut tenants, tallies, staged) =
-            before.map_or_else(Default::default, |told| (told.tenants, told.tallies, told.stage));
+            before.map_or_else(Default::default, |installed| (installed.tenants, installed.tallies, installed.stage));
         let put = match &stage {
             Some(stage) => stage::numbers(flows).and_then(|numbers| {
-                let (log, told) = (&self.past.log, &stage.at_uplink);
-                put(&mut self.netlink, log, &uplink, told, &numbers, self.takeover)
+                let (log, at_uplink) = (&self.past.log, &stage.at_uplink);
+                put(&mut self.netlink, log, &uplink, at_uplink, &numbers, self.takeover)
             }),
             None => put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers, self.takeover),
         };
         let done = put.and_then(|applied| {
             changes += applied.steps.len();
             let through = stage.as_ref().map(|stage| stage.ifb.index);
-            let told = Leave {
+            let leave = Leave {
                 host: htb::classid(HOST_NUMBER),
                 stage: through.map(|through| (htb::classid(GUESTS_NUMBER), through)),
             };
             let classifier = self.past.loaded(&mut self.classifier)?;
-            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, told)?);
+            changes += usize::from(classifier.attach_uplink(&mut self.netlink, &uplink, leave)?);
             changes += self.classify(&pool.seats, compiled.framing, through, &mut tenants)?;
             if stage.is_none() && staged.is_some() {
                 self.stage_no_more(&uplink)?;
@@ -165,7 +165,7 @@ impl Linux {
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
         // What was reached is kept also when something failed: it is what there is to take off.
         let stage = if done.is_err() { stage.or(staged) } else { stage };
-        let told = Told {
+        let installed = InstalledPool {
             at: stage.as_ref().map_or_else(|| uplink.clone(), |stage| stage.ifb.clone()),
             uplink,
             stage,
@@ -179,7 +179,7 @@ impl Linux {
             tenants,
             counted: None,
         };
-        self.pools.insert(pool.key.clone(), told);
+        self.pools.insert(pool.key.clone(), installed);
         done.map(|()| changes).map_err(PlaneError::from)
     }
 
@@ -188,12 +188,14 @@ impl Linux {
     fn begin(&mut self, pool: &DesiredPool, compiled: &Hierarchy) -> Result<(Device, Hierarchy), PlaneError> {
         let key = &pool.key;
         let uplink = links::find(&mut self.netlink, &key.uplink)?;
-        if self.pools.get(key).is_some_and(|told| told.uplink != uplink) {
+        if self.pools.get(key).is_some_and(|installed| installed.uplink != uplink) {
             self.remove(key)?;
         }
-        let same = |told: &&Told| told.compiled == *compiled && told.stage.is_some() == pool.is_staged();
+        let same = |installed: &&InstalledPool| {
+            installed.compiled == *compiled && installed.stage.is_some() == pool.is_staged()
+        };
         let set = self.pools.get(key).filter(same);
-        Ok((uplink, set.map_or_else(|| compiled.clone(), |told| told.hierarchy.clone())))
+        Ok((uplink, set.map_or_else(|| compiled.clone(), |installed| installed.hierarchy.clone())))
     }
 
     /// Has the classifier at the interfaces of these members, and at no others of those it was at; their packets are led
@@ -249,44 +251,44 @@ impl Linux {
     }
 
     fn remove(&mut self, key: &PoolKey) -> Result<usize, PlaneError> {
-        let Some(mut told) = self.pools.remove(key) else { return Ok(0) };
-        let done = self.classify(&[], Framing::NONE, None, &mut told.tenants).and_then(|_| {
+        let Some(mut installed) = self.pools.remove(key) else { return Ok(0) };
+        let done = self.classify(&[], Framing::NONE, None, &mut installed.tenants).and_then(|_| {
             if key.direction == Direction::GuestRx {
-                return self.receive_no_more(&told);
+                return self.receive_no_more(&installed);
             }
             if let Some(classifier) = &mut self.classifier {
-                classifier.detach_uplink(&mut self.netlink, &told.uplink)?;
+                classifier.detach_uplink(&mut self.netlink, &installed.uplink)?;
             }
-            self.take_off(told.uplink.index)?;
-            if told.stage.is_some() { self.stage_no_more(&told.uplink) } else { Ok(()) }
+            self.take_off(installed.uplink.index)?;
+            if installed.stage.is_some() { self.stage_no_more(&installed.uplink) } else { Ok(()) }
         });
         match done {
             Ok(()) => Ok(1),
             Err(error) => {
-                self.pools.insert(key.clone(), told);
+                self.pools.insert(key.clone(), installed);
                 Err(error.into())
             }
         }
     }
 
     /// Has in force what the loop found for a pool.
-    fn adjust(&mut self, pool: &PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+    fn adjust(&mut self, pool: &PoolKey, limits: &AppliedLimits) -> Result<(), PlaneError> {
         let takeover = self.takeover;
-        let told = self.told(pool)?;
-        let mut hierarchy = told.hierarchy.clone();
-        hierarchy.rate_bps = limits.stage.filter(|_| told.stage.is_some()).unwrap_or(limits.root);
+        let installed = self.installed(pool)?;
+        let mut hierarchy = installed.hierarchy.clone();
+        hierarchy.rate_bps = limits.stage.filter(|_| installed.stage.is_some()).unwrap_or(limits.root);
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(&limits.caps) {
-            if told.capped { leaf.cap(*cap, &ENTRY.abilities) } else { leaf.ceil_bps = (*cap).max(leaf.rate_bps) }
+            if installed.capped { leaf.cap(*cap, &ENTRY.abilities) } else { leaf.ceil_bps = (*cap).max(leaf.rate_bps) }
         }
-        if hierarchy != told.hierarchy {
-            let (at, numbers) = (told.at.clone(), told.numbers.clone());
+        if hierarchy != installed.hierarchy {
+            let (at, numbers) = (installed.at.clone(), installed.numbers.clone());
             put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, takeover)?;
-            self.told(pool)?.hierarchy = hierarchy;
+            self.installed(pool)?.hierarchy = hierarchy;
         }
-        self.adjust_behind(pool, limits)
+        self.adjust_uplink(pool, limits)
     }
 
-    fn told(&mut self, key: &PoolKey) -> Result<&mut Told, PlaneError> {
+    fn installed(&mut self, key: &PoolKey) -> Result<&mut InstalledPool, PlaneError> {
         self.pools.get_mut(key).ok_or_else(|| PlaneError::NoPool(key.clone()))
     }
 }

@@ -12,13 +12,13 @@ pub const REQUIREMENTS: &[Requirement] = &[
     Requirement {
         name: "root",
         why: "limits are the kernel's, and guests' processes belong to others",
-        mend: "run it as root",
+        fix: "run it as root",
         check: require::root,
     },
     Requirement {
         name: "queues of the kernel",
         why: "hold each guest's rate",
-        mend: "run a kernel with CONFIG_NET_SCH_HTB, NET_SCH_FIFO, NET_SCH_INGRESS, NET_CLS_BPF, BPF_SYSCALL and IFB",
+        fix: "run a kernel with CONFIG_NET_SCH_HTB, NET_SCH_FIFO, NET_SCH_INGRESS, NET_CLS_BPF, BPF_SYSCALL and IFB",
         check: parts,
     },
 ];

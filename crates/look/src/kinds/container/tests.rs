@@ -46,7 +46,7 @@ fn a_container_is_one_guest_with_its_root_its_veth_and_its_limits() {
         .file("/sys/class/net/veth1/ifindex", "9\n")
         .file("/sys/class/net/veth1/mtu", "1500\n")
         .symlink("/sys/class/net/veth1/master", "../docker0");
-    let guests = Container.running(&Look::new(&fake)).guests;
+    let guests = Container.running(&HostView::new(&fake)).guests;
     let [guest] = &guests[..] else { panic!("{guests:?}") };
     assert_eq!((guest.name.as_str(), guest.pid, guest.ids["engine"].as_str()), ("0123456789ab", Some(30), "docker"));
     assert_eq!((guest.ids["container"].as_str(), guest.ids["processes"].as_str()), (ID, "2"));
@@ -76,7 +76,7 @@ fn helpers_hypervisors_and_pauses_are_no_containers() {
     let fake = process(fake, 32, "pause", &other, ("4", "4", "4"), 1);
     let fake = process(fake, 33, "conmon", "/lxc/5", ("1", "1", "1"), 33);
     let fake = process(fake, 34, "apache2", "/system.slice/apache2.service", ("1", "6", "1"), 34);
-    assert_eq!(Container.running(&Look::new(&fake)).guests, []);
+    assert_eq!(Container.running(&HostView::new(&fake)).guests, []);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_no_engine_made_is_known_by_its_namespaces() {
     let fake = process(fake, 41, "sleep", "/user.slice", ("7", "8", "1"), 2)
         .file("/proc/40/mountinfo", "50 40 253:4 / / rw - ext4 /dev/mapper/vg-ct rw\n")
         .file("/sys/dev/block/253:4/dm/uuid", "LVM-x\n");
-    let guests = Container.running(&Look::new(&fake)).guests;
+    let guests = Container.running(&HostView::new(&fake)).guests;
     let [guest] = &guests[..] else { panic!("{guests:?}") };
     assert_eq!((guest.name.as_str(), guest.pid, guest.nics.len()), ("namespace 7", Some(40), 0));
     assert_eq!(guest.disks[0].details.storage.as_deref(), Some("lvm"));
@@ -102,7 +102,7 @@ fn limits_of_version_1_groups_are_read() {
         .file("/proc/9/cgroup", "7:blkio:/lxc/5\n4:memory:/lxc/5\n0::/\n")
         .file("/sys/fs/cgroup/blkio/lxc/5/blkio.throttle.write_bps_device", "254:0 1048576\n")
         .file("/sys/fs/cgroup/memory/lxc/5/memory.limit_in_bytes", "9223372036854771712\n");
-    let look = Look::new(&fake);
+    let look = HostView::new(&fake);
     let process = Process::new(&look, 9, &[]);
     let expected = "1048576 bytes/s of writes on 254:0 by its control group (blkio.throttle.write_bps_device)";
     assert_eq!(limits::io(&process), [expected]);
@@ -117,7 +117,7 @@ fn a_limit_above_the_group_of_the_first_process_is_the_containers() {
         .file("/sys/fs/cgroup/lxc/101/cpu.max", "200000 100000\n")
         .file("/sys/fs/cgroup/lxc/101/ns/init.scope/memory.max", "max\n")
         .file("/sys/fs/cgroup/lxc/101/ns/init.scope/cpu.max", "max 100000\n");
-    let guests = Container.running(&Look::new(&fake)).guests;
+    let guests = Container.running(&HostView::new(&fake)).guests;
     let own = guests[0].processors.as_ref().unwrap();
     assert_eq!((*own.quota_cpus, *own.memory_bytes), (Some(2.0), Some(512 << 20)));
 }
@@ -126,7 +126,7 @@ fn a_limit_above_the_group_of_the_first_process_is_the_containers() {
 fn the_upper_directory_of_an_overlay_is_named_as_it_is() {
     let table = "50 40 0:51 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/my\\040data\\0541/diff,workdir=/w\n";
     let fake = process(host(), 30, "sh", "/lxc/7", ("3", "3", "3"), 1).file("/proc/30/mountinfo", table);
-    let guests = Container.running(&Look::new(&fake)).guests;
+    let guests = Container.running(&HostView::new(&fake)).guests;
     assert_eq!(guests[0].disks[0].place.source.as_deref(), Some("/my data,1/diff"));
 }
 
@@ -140,7 +140,7 @@ fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_ro
             .refused(format!("/proc/{pid}/ns/pid"))
             .refused(format!("/proc/{pid}/ns/mnt"))
     };
-    let told = |fake: Fake| Container.running(&Look::new(&fake)).unread;
+    let told = |fake: Fake| Container.running(&HostView::new(&fake)).unread;
     let status = |uid: u32| format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nCapEff:\t000001fffeffffff\n");
     let host = || {
         process(Fake::new("fake").file("/proc/self/status", status(0)), 2, "sh", "/", ("1", "1", "1"), 2)
@@ -160,6 +160,6 @@ fn what_may_not_be_read_is_named_with_what_follows_and_root_is_not_told_to_be_ro
     );
     // An engine's name tells it.
     let fake = guarded(host(), 30, &format!("/system.slice/docker-{ID}.scope"));
-    let found = Container.running(&Look::new(&fake));
+    let found = Container.running(&HostView::new(&fake));
     assert_eq!((found.guests.len(), found.unread), (1, vec![]));
 }

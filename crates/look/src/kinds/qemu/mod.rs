@@ -11,12 +11,12 @@ mod processors;
 use std::collections::{BTreeMap, BTreeSet};
 
 use vmio_model::facts::{Guest, HostCpu, Unread};
-use vmio_model::rules::change::Way;
+use vmio_model::rules::change::ConfigTool;
 use vmio_node::linux::process::COMMAND_LINE_BYTES;
 
 use super::process::Process;
 use super::{GuestKind, host_cpus};
-use crate::look::{Look, Seen};
+use crate::host_view::{HostView, ProcessInfo};
 use crate::neighbours::{Kind, kind_of, owner};
 use crate::require::Fix;
 use crate::{Managed, parallel};
@@ -33,13 +33,13 @@ impl GuestKind for Qemu {
     fn about(&self) -> &'static str {
         "QEMU, whoever started it (libvirt, Proxmox, by hand)"
     }
-    fn way(&self, managed: Option<Way>) -> Option<Way> {
-        managed.or(Some(Way::Qemu))
+    fn way(&self, managed: Option<ConfigTool>) -> Option<ConfigTool> {
+        managed.or(Some(ConfigTool::Qemu))
     }
-    fn running(&self, look: &Look<'_>) -> Managed {
+    fn running(&self, look: &HostView<'_>) -> Managed {
         running(look)
     }
-    fn ask(&self, look: &Look<'_>, guest: &mut Guest) {
+    fn ask(&self, look: &HostView<'_>, guest: &mut Guest) {
         look_closer(look, guest);
         monitor::ask(look, guest);
     }
@@ -58,8 +58,8 @@ fn too_many(what: &str, process: &Process<'_>, most: usize) -> Unread {
 }
 
 /// The guests that run.
-fn running(look: &Look<'_>) -> Managed {
-    let seen: Vec<&Seen> = look.processes().iter().filter(|p| is_qemu(p)).collect();
+fn running(look: &HostView<'_>) -> Managed {
+    let seen: Vec<&ProcessInfo> = look.processes().iter().filter(|p| is_qemu(p)).collect();
     if seen.is_empty() {
         return Managed::default();
     }
@@ -76,7 +76,7 @@ fn running(look: &Look<'_>) -> Managed {
 }
 
 /// Adds what takes a closer look: memory by NUMA node.
-fn look_closer(look: &Look<'_>, guest: &mut Guest) {
+fn look_closer(look: &HostView<'_>, guest: &mut Guest) {
     let seen = look.processes().iter().find(|p| Some(p.pid) == guest.pid);
     if let (Some(args), Some(own), Some(pid)) =
         (seen.and_then(|s| s.args.as_deref()), guest.processors.as_mut(), guest.pid)
@@ -86,20 +86,20 @@ fn look_closer(look: &Look<'_>, guest: &mut Guest) {
 }
 
 /// Interfaces of the taps that a process has open; `None` where that may not be read.
-pub(crate) fn taps(look: &Look<'_>, pid: u32) -> Option<BTreeSet<String>> {
+pub(crate) fn taps(look: &HostView<'_>, pid: u32) -> Option<BTreeSet<String>> {
     let process = Process::new(look, pid, &[]);
     let tuns = process.fds().ok()?.iter().filter(|(_, to)| to == "/dev/net/tun");
     Some(tuns.filter_map(|(fd, _)| process.tun(*fd).ok()?).collect())
 }
 
 /// Whether a process is a QEMU. A kernel thread and a process that has ended have no arguments.
-fn is_qemu(seen: &Seen) -> bool {
+fn is_qemu(seen: &ProcessInfo) -> bool {
     let Some(args) = &seen.args else { return kind_of("", &seen.comm) == Some(Kind::Qemu) };
     args.first().is_some_and(|program| kind_of(program, &seen.comm) == Some(Kind::Qemu))
 }
 
 /// Reads a guest; `None` where the process runs none.
-fn guest(look: &Look<'_>, seen: &Seen, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
+fn guest(look: &HostView<'_>, seen: &ProcessInfo, host: &[HostCpu]) -> Result<Option<Guest>, Unread> {
     let args = seen.args.as_deref().ok_or_else(|| Unread {
         what: format!("command line of process {} ({})", seen.pid, seen.comm),
         why: "no permission to read it".into(),

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use vmio_model::facts::{Fact, HostCpu, PlacedThread, Processors, Source, Subject, Unread};
 use vmio_model::result::Accel;
+use vmio_node::linux;
 use vmio_node::linux::mounts::{self, Mount};
 use vmio_node::linux::process::Status;
-use vmio_node::{Error, linux};
 
 use super::super::process::{DEFAULT, Process, unread};
 use super::super::quota;
@@ -207,8 +207,7 @@ fn kvm_here(process: &Process<'_>) -> Option<bool> {
         Ok(None) => Some(false),
         Ok(Some(_)) => match process.reader().read(device) {
             Ok(_) => Some(true),
-            Err(Error::File { source, .. }) => Some(matches!(source.kind(), InvalidInput | PermissionDenied)),
-            Err(_) => None,
+            Err(e) => e.kind().map(|kind| matches!(kind, InvalidInput | PermissionDenied)),
         },
         Err(_) => None,
     }

@@ -29,7 +29,7 @@ fn thread(fake: Fake, tid: u32, comm: &str, cpus: &str) -> Fake {
 }
 
 fn read(fake: &Fake) -> Guest {
-    let mut found = running(&Look::new(fake));
+    let mut found = running(&HostView::new(fake));
     assert_eq!((found.guests.len(), &found.unread[..]), (1, &[][..]));
     found.guests.remove(0)
 }
@@ -421,7 +421,7 @@ fn memory_is_known_by_node_where_there_are_several() {
     let by_node = |fake: &Fake| {
         let mut own = read(fake);
         let before = own.unread.clone();
-        look_closer(&Look::new(fake), &mut own);
+        look_closer(&HostView::new(fake), &mut own);
         assert_eq!(own.unread, before);
         own.processors.unwrap().memory_by_node.value().clone().into_iter().collect::<Vec<_>>()
     };
@@ -447,11 +447,11 @@ fn what_is_no_guest_and_what_cannot_be_read() {
         line(&["/usr/bin/qemu-system-x86_64", "-S", "-machine", "none,accel=kvm:tcg", "-qmp", "unix:/x,server"]),
         line(&["/usr/bin/qemu-system-i386", "-xen-domid", "4"]),
     ] {
-        let found = running(&Look::new(&host(&none)));
+        let found = running(&HostView::new(&host(&none)));
         assert_eq!((found.guests.len(), found.unread.len()), (0, 0), "{none:?}");
     }
     let hidden = Fake::new("fake").file("/proc/9/comm", "qemu-system-x86\n");
-    let found = running(&Look::new(&hidden));
+    let found = running(&HostView::new(&hidden));
     assert_eq!((found.guests.len(), found.unread[0].mend.as_str()), (0, "run as root"));
 }
 
@@ -469,7 +469,7 @@ proptest::proptest! {
     ) {
         let mut args = vec!["/usr/bin/qemu-system-x86_64".to_owned()];
         args.extend(more.into_iter().map(|a| a.replace(['\n', '\0'], "")));
-        let _ = running(&Look::new(&host(&args)));
+        let _ = running(&HostView::new(&host(&args)));
     }
 }
 

@@ -17,7 +17,7 @@ fn pod(cgroup: &str) -> Fake {
 }
 
 fn only(fake: &Fake) -> Guest {
-    let mut managed = KubeVirt.guests(&Look::new(fake));
+    let mut managed = KubeVirt.guests(&HostView::new(fake));
     assert_eq!((managed.guests.len(), managed.unread.len()), (1, 0));
     managed.guests.remove(0)
 }
@@ -77,9 +77,9 @@ fn what_the_pod_hides_is_told() {
 #[test]
 fn other_processes_are_not_guests_of_it() {
     let outside = pod("0::/machine.slice/machine-qemu.scope\n");
-    assert_eq!(KubeVirt.guests(&Look::new(&outside)).guests, []);
+    assert_eq!(KubeVirt.guests(&HostView::new(&outside)).guests, []);
     let path = pod(SYSTEMD).file("/proc/900/cmdline", "/usr/libexec/qemu-kvm\0-name\0guest=a_/../../../etc/x\0");
-    assert_eq!(KubeVirt.guests(&Look::new(&path)).guests, []);
+    assert_eq!(KubeVirt.guests(&HostView::new(&path)).guests, []);
     let other = pod(SYSTEMD).file("/proc/900/cmdline", "/usr/libexec/qemu-kvm\0-name\0build\0");
-    assert_eq!(KubeVirt.guests(&Look::new(&other)).guests, []);
+    assert_eq!(KubeVirt.guests(&HostView::new(&other)).guests, []);
 }

@@ -43,7 +43,7 @@ fn host_with_process() -> Fake {
 }
 
 fn of(fake: &Fake, name: &str) -> Guest {
-    let managed = Libvirt.guests(&Look::new(fake));
+    let managed = Libvirt.guests(&HostView::new(fake));
     assert_eq!(managed.unread, []);
     managed.guests.into_iter().find(|g| g.name == name).unwrap()
 }
@@ -60,7 +60,7 @@ fn changed(overridden: &[Overridden]) -> Vec<(&str, &str, &str)> {
 #[test]
 fn all_guests_are_read_in_two_sessions() {
     let fake = host();
-    let managed = Libvirt.guests(&Look::new(&fake));
+    let managed = Libvirt.guests(&HostView::new(&fake));
     let names: Vec<&str> = managed.guests.iter().map(|g| g.name.as_str()).collect();
     assert_eq!(names, ["debian12", "win11", "oldbox", "db1"]);
     assert!(managed.guests.iter().all(|g| g.manager.as_deref() == Some("libvirt") && g.kind == "qemu"));
@@ -167,7 +167,7 @@ fn what_waits_for_a_restart_is_asked_for_and_not_in_force() {
 #[test]
 fn the_process_and_its_description_agree() {
     let fake = host_with_process();
-    let scan = crate::scan::scan(&Look::new(&fake));
+    let scan = crate::scan::scan(&HostView::new(&fake));
     let guest = scan.guests.iter().find(|g| g.name == "db1").unwrap();
     assert_eq!((guest.pid, guest.manager.as_deref(), guest.disks.len()), (Some(812), Some("libvirt"), 2));
     assert_eq!(changed(&guest.disks[0].details.overridden), []);
@@ -193,7 +193,7 @@ fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
         host_of(described, query_block)
     };
     let fake = host(QUERY_BLOCK.replacen("\"writeback\":false", "\"writeback\":true", 1));
-    let mut look = Look::new(&fake);
+    let mut look = HostView::new(&fake);
     assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
     assert!(fake.ran().iter().all(|exec| !exec.stdin.is_empty()));
     look.monitor = true;
@@ -202,14 +202,14 @@ fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
     assert!(disk.read()["cache"].contains("tainted"), "{:?}", disk.read());
     // The recorded guest has turned the write cache off: what it was given does not show.
     let off = host(QUERY_BLOCK.to_owned());
-    let mut look = Look::new(&off);
+    let mut look = HostView::new(&off);
     look.monitor = true;
     assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
     assert!(off.ran().iter().any(|exec| exec.args.contains(&"qemu-monitor-command".to_owned())));
 
     // What a command line says needs no monitor.
     let fake = fake.file("/proc/812/comm", "qemu-system-x86\n").file("/proc/812/cmdline", CMDLINE.replace('\n', "\0"));
-    let mut look = Look::new(&fake);
+    let mut look = HostView::new(&fake);
     look.monitor = true;
     let before = fake.ran().len();
     assert_eq!(Libvirt.guests(&look).guests[3].disks[0].cache, None);
@@ -220,7 +220,7 @@ fn a_monitor_is_asked_only_when_told_so_and_for_gaps() {
 #[test]
 fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     let denied = host_with(|_| Some(fails(1, "error: authentication unavailable: no polkit agent available")));
-    let managed = Libvirt.guests(&Look::new(&denied));
+    let managed = Libvirt.guests(&HostView::new(&denied));
     assert_eq!(managed.guests, []);
     assert!(
         managed.unread[0].mend.contains("group libvirt") && managed.unread[0].what.contains("qemu:///system"),
@@ -233,7 +233,7 @@ fn what_cannot_be_read_is_told_and_the_rest_is_there() {
     let cut = SESSION[..end].replace("<name>oldbox</name>", "<name>old&box</name>");
     let fake =
         host_with(move |script| Some(says(if script.starts_with("list") { LIST.to_owned() } else { cut.clone() })));
-    let managed = Libvirt.guests(&Look::new(&fake));
+    let managed = Libvirt.guests(&HostView::new(&fake));
     assert_eq!(managed.guests.len(), 2);
     let said: Vec<&str> = managed.unread.iter().map(|u| u.why.as_str()).collect();
     assert_eq!(said.iter().filter(|why| why.contains("ended meanwhile")).count(), 2, "{said:?}");
@@ -272,7 +272,7 @@ fn sizes_that_no_file_shows_are_asked_where_no_server_can_halt_the_guest() {
 
 fn found(fake: &Fake) -> (Vec<String>, Vec<Unread>) {
     let mut unread = Vec::new();
-    let uris = daemons(&Look::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();
+    let uris = daemons(&HostView::new(fake), &mut unread).into_iter().map(|d| d.uri).collect();
     (uris, unread)
 }
 
@@ -320,7 +320,7 @@ fn what_a_users_daemon_says_of_others_is_not_believed() {
             .file("/proc/812/status", uids(uid))
     };
     let guests = |fake: &Fake| {
-        let look = Look::new(fake);
+        let look = HostView::new(fake);
         let daemon = daemons(&look, &mut Vec::new()).pop().unwrap();
         let mut managed = Managed::default();
         daemon.guests(&look, &mut managed);
@@ -341,7 +341,7 @@ fn numbers_of_processes_are_read_from_files_in_the_daemons_directory_alone() {
         .file("/run/libvirt/other.pid", "9\n")
         .node("/run/libvirt/qemu/pipe.pid", fifo);
     let daemon = Daemon { uri: QEMU.into(), of: Owner::System("/run/libvirt/qemu".into()) };
-    let pids = ["web", "../other", "pipe", "none"].map(|name| daemon.pid(&Look::new(&fake), name, ""));
+    let pids = ["web", "../other", "pipe", "none"].map(|name| daemon.pid(&HostView::new(&fake), name, ""));
     assert_eq!(pids, [Some(8), None, None, None]);
 }
 

@@ -19,7 +19,7 @@ fn host() -> Fake {
 }
 
 fn of(vmid: &str) -> Guest {
-    let managed = Proxmox.guests(&Look::new(&host()));
+    let managed = Proxmox.guests(&HostView::new(&host()));
     assert_eq!(managed.unread, []);
     managed.guests.into_iter().find(|g| g.ids["vmid"] == vmid).unwrap()
 }
@@ -32,11 +32,11 @@ fn disk<'a>(guest: &'a Guest, slot: &str) -> &'a Disk {
 fn only_guests_that_run() {
     let fake = host();
     let names: Vec<_> =
-        Proxmox.guests(&Look::new(&fake)).guests.iter().map(|g| (g.name.clone(), g.pid.unwrap())).collect();
+        Proxmox.guests(&HostView::new(&fake)).guests.iter().map(|g| (g.name.clone(), g.pid.unwrap())).collect();
     assert_eq!(names, [("web1".into(), 4101), ("rds".into(), 4102), ("db1".into(), 4103)]);
     // The number of a guest that was killed is somebody else's now.
     let fake = host().file("/proc/4199/comm", "kvm\n").file("/proc/4199/cmdline", "kvm\0-id\x00105\0");
-    assert_eq!(Proxmox.guests(&Look::new(&fake)).guests.len(), 3);
+    assert_eq!(Proxmox.guests(&HostView::new(&fake)).guests.len(), 3);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_tuned_guest_with_a_change_that_waits() {
 #[test]
 fn a_guest_whose_configuration_cannot_be_read_is_still_there() {
     let fake = Fake::new("fake").file("/run/qemu-server/7.pid", "77").file("/proc/77/comm", "kvm\n");
-    let managed = Proxmox.guests(&Look::new(&fake));
+    let managed = Proxmox.guests(&HostView::new(&fake));
     let guest = &managed.guests[0];
     assert_eq!((guest.name.as_str(), guest.pid, guest.ids["vmid"].as_str()), ("vm7", Some(77), "7"));
     assert!(guest.unread[0].mend.contains("root"), "{:?}", guest.unread);
@@ -175,7 +175,7 @@ const COMMAND: &str = "/usr/bin/kvm -id 101 -name web1,debug-threads=on -no-shut
 fn a_guest_that_runs_as_configured_differs_in_nothing() {
     let words: Vec<&str> = COMMAND.split_whitespace().collect();
     let fake = host().file("/proc/4101/cmdline", words.join("\0") + "\0");
-    let scan = crate::scan::scan(&Look::new(&fake));
+    let scan = crate::scan::scan(&HostView::new(&fake));
     let guest = scan.guests.iter().find(|g| g.name == "web1").unwrap();
     assert_eq!((guest.manager.as_deref(), guest.os.as_deref(), guest.disks.len()), (Some("proxmox"), Some("linux"), 1));
     let disk = &guest.disks[0];
@@ -191,7 +191,7 @@ fn a_guest_that_runs_as_configured_differs_in_nothing() {
     // Somebody changed it behind Proxmox VE's back.
     let changed = words.join("\0").replace("cache=none,aio=io_uring", "cache=unsafe,aio=threads") + "\0";
     let fake = host().file("/proc/4101/cmdline", changed);
-    let scan = crate::scan::scan(&Look::new(&fake));
+    let scan = crate::scan::scan(&HostView::new(&fake));
     let disk = &scan.guests.iter().find(|g| g.name == "web1").unwrap().disks[0];
     let settings: Vec<_> = disk.details.overridden.iter().map(|o| (o.setting.name(), &*o.asked, &*o.found)).collect();
     assert_eq!(settings, [("cache", "none", "unsafe"), ("aio", "io_uring", "threads")]);
@@ -204,7 +204,7 @@ fn a_number_of_processors_that_no_guest_has_costs_nothing() {
         .file("/run/qemu-server/7.pid", "77")
         .file("/proc/77/comm", "kvm\n")
         .file("/etc/pve/qemu-server/7.conf", conf);
-    let guests = Proxmox.guests(&Look::new(&fake)).guests;
+    let guests = Proxmox.guests(&HostView::new(&fake)).guests;
     let processors = guests[0].processors.as_ref().unwrap();
     assert_eq!((*processors.vcpus, processors.threads.len()), (Some(u32::MAX), 513));
 }
@@ -216,7 +216,7 @@ fn containers_that_run_have_their_names() {
         .file("/etc/pve/lxc/106.conf", "hostname: stopped\n")
         .file("/proc/self/mountinfo", "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
         .file("/sys/fs/cgroup/lxc/105/cgroup.procs", "");
-    let guests = Proxmox.guests(&Look::new(&fake)).guests;
+    let guests = Proxmox.guests(&HostView::new(&fake)).guests;
     let [guest] = &guests[..] else { panic!("{guests:?}") };
     assert_eq!(
         (guest.name.as_str(), guest.kind.as_str(), guest.ids["hostname"].as_str()),

@@ -5,8 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::policy::program::Framing;
 use crate::policy::{Links, Policy};
-
-const M: BitRate = BitRate::new(1_000_000);
+use crate::rate::MBIT as M;
 
 /// The pool of a policy's only uplink, with the interfaces that it names.
 fn pool(text: &str, direction: Direction) -> Pool {
@@ -212,11 +211,11 @@ fn minima_that_fill_the_capacity_give_way_by_what_a_leaf_needs_at_least() {
     );
 }
 
-fn seats() -> impl Strategy<Value = Vec<Seat>> {
+fn seats() -> impl Strategy<Value = Vec<PoolMember>> {
     let one = (1u8..=8, 0u64..200_000_000, 0u64..2_000_000_000, 1u32..100, any::<bool>(), any::<bool>());
-    let seat = |(priority, min, more, weight, hard, over_max)| Seat {
+    let seat = |(priority, min, more, weight, hard, over_max)| PoolMember {
         name: "m".into(),
-        who: Who::Interface,
+        who: MemberKind::Interface,
         class: "c".into(),
         contract: Member { priority, min: BitRate::new(min), max: BitRate::new(min + more), weight, hard, over_max },
     };

@@ -2,7 +2,7 @@
 //! `libvirt.rs`, `slot.rs`. What is not about the change stays as it is, and so is not written down.
 
 use super::to::{Sets, To};
-use super::{Change, Takes, libvirt, qemu, slot};
+use super::{AppliesAt, Change, libvirt, qemu, slot};
 use crate::cell::{Aio, Cache};
 use crate::facts::{CommandLineOption, Disk, Source};
 
@@ -36,7 +36,7 @@ pub fn own_disk(what: impl Into<String>, disk: &Disk, asked: &To) -> Change {
         qemu: qemu::edit(disk, &to),
         libvirt: libvirt::edit(disk, &to),
         proxmox: slot::set(disk, &to),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: Some(Sets::Disk(asked.clone())),
     }
 }

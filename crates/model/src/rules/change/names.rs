@@ -4,7 +4,7 @@
 
 use crate::cell::Attachment;
 use crate::facts::Place;
-use crate::shown::is_hidden;
+use crate::sanitize::is_hidden;
 
 /// Names of a device for a change.
 #[derive(Clone, Copy)]

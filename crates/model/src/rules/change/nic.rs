@@ -6,7 +6,7 @@
 use super::names::{Names, comment, option, shell};
 use super::slot::{chained, read_slot};
 use super::to::{NicTo, Sets};
-use super::{Change, Takes};
+use super::{AppliesAt, Change};
 use crate::facts::{Nic, Source};
 
 /// QEMU's helper that makes a tap and puts it into a bridge.
@@ -19,7 +19,7 @@ pub fn own_nic(what: impl Into<String>, nic: &Nic, to: NicTo) -> Change {
         qemu: qemu(nic, to),
         libvirt: libvirt(nic, to),
         proxmox: proxmox(nic, to),
-        takes: Takes::NextStart,
+        takes: AppliesAt::NextStart,
         sets: Some(Sets::Nic(to)),
     }
 }

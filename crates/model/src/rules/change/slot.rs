@@ -67,9 +67,10 @@ pub(in crate::rules) fn chained(steps: &[String]) -> String {
 
 /// The controller of all SCSI disks of the guest, unless it is a fitting one already.
 fn hardware(vmid: &str, single: bool) -> String {
-    let (is, kind) = match single {
-        true => ("^scsihw: virtio-scsi-single$", "virtio-scsi-single"),
-        false => ("^scsihw: virtio-scsi-", "virtio-scsi-pci"),
+    let (is, kind) = if single {
+        ("^scsihw: virtio-scsi-single$", "virtio-scsi-single")
+    } else {
+        ("^scsihw: virtio-scsi-", "virtio-scsi-pci")
     };
     format!("{{ qm config {vmid} | grep '{is}' || qm set {vmid} --scsihw {kind}; }}")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ask;
 use crate::cell::{Baseline, Cell, Like, Millis, Subject as On};
 use crate::rules::{Proof, RULES};
-use crate::study::{Names, SettingName, Sort, Study, WorkloadName};
+use crate::study::{Names, SettingName, Study, SubjectKind, WorkloadName};
 
 /// A study whose every key is there that a part of its cells alone may have.
 const LIKE: &str = r#"
@@ -53,7 +53,7 @@ fn names_of(proofs: &[(String, Proof)]) -> Names {
                 attachment.iter().for_each(|a| note(2, &a.driver));
                 note(6, &actor.workload);
             }
-            On::Path { network, peer, nic } => {
+            On::Path { network, peer, nic, .. } => {
                 note(3, network);
                 note(4, peer);
                 nic.iter().for_each(|nic| note(5, &nic.model));
@@ -69,8 +69,9 @@ fn names_of(proofs: &[(String, Proof)]) -> Names {
         .into_iter()
         .map(|name| SettingName { name: String::from(name).leak(), value: |text| Ok(text.to_owned()) });
     let [guests, targets, drivers, networks, peers, nics, on_disks, on_paths] = words.map(Vec::from_iter);
-    let of = |names: Vec<String>, works_on: Sort| names.into_iter().map(move |name| WorkloadName { name, works_on });
-    let workloads = of(on_disks, Sort::Disk).chain(of(on_paths, Sort::Path)).collect();
+    let of =
+        |names: Vec<String>, works_on: SubjectKind| names.into_iter().map(move |name| WorkloadName { name, works_on });
+    let workloads = of(on_disks, SubjectKind::Disk).chain(of(on_paths, SubjectKind::Path)).collect();
     Names {
         guests,
         targets,

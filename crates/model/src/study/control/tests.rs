@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::study::{Names, Sort, WorkloadName};
+use crate::study::{Names, SubjectKind, WorkloadName};
 use crate::testing::{Bench, guest, native, virtio};
 
 const STUDY: &str = r#"name = "made-up"
@@ -36,7 +36,9 @@ fn names() -> Names {
         guests: list(&["native", "qemu"]),
         targets: list(&["device"]),
         drivers: list(&["lsi53c895a", "virtio-blk"]),
-        workloads: ["dd-write", "dd-read"].map(|name| WorkloadName { name: name.into(), works_on: Sort::Disk }).into(),
+        workloads: ["dd-write", "dd-read"]
+            .map(|name| WorkloadName { name: name.into(), works_on: SubjectKind::Disk })
+            .into(),
         ..Names::default()
     }
 }

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::parts::Bare;
 use crate::cell::{Aio, Cache, Kind, Options, State};
-use crate::study::{Disks, Matrix, Names, Paths, Sort};
+use crate::study::{Disks, Matrix, Names, Paths, SubjectKind};
 use crate::toml_reader::{Reader, Section};
 
 const KEYS: [&str; 7] = ["sides", "shapes", "disks", "paths", "machine", "workloads", "settings"];
@@ -26,17 +26,17 @@ impl Reader<'_> {
         let disks = self.disks_below(s, names, native, refused);
         let paths = self.paths(s, names, native, refused);
         let machine = self.switch(s, "machine", false);
-        let sorts = [
-            has("disks").then_some(Sort::Disk),
-            has("paths").then_some(Sort::Path),
-            machine.unwrap_or(false).then_some(Sort::Machine),
+        let kinds = [
+            has("disks").then_some(SubjectKind::Disk),
+            has("paths").then_some(SubjectKind::Path),
+            machine.unwrap_or(false).then_some(SubjectKind::Machine),
         ];
-        let sorts: Vec<Sort> = sorts.into_iter().flatten().collect();
-        if sorts.len() != 1 {
+        let kinds: Vec<SubjectKind> = kinds.into_iter().flatten().collect();
+        if kinds.len() != 1 {
             let what = "name what is worked on, and one sort of it: disks, paths or machine = true";
             self.problem(&s.span, "matrix", what.to_owned());
         }
-        let on = sorts.first().copied();
+        let on = kinds.first().copied();
         let workloads = self.list(s, "workloads", None, |reader, item, path| reader.workload(item, path, names, on));
         let settings = self.settings_in_turn(s, names);
         let matrix = Matrix {

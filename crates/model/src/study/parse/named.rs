@@ -6,7 +6,7 @@ use toml::de::DeValue;
 use super::parts::Bare;
 use crate::cell::{Aio, Attachment, Cache, Options, Shape, State};
 use crate::study::named::{NamedActor, NamedCell, NamedDisk, NamedPath};
-use crate::study::{Names, Sort};
+use crate::study::{Names, SubjectKind};
 use crate::toml_reader::{Reader, Section};
 
 /// What an actor looks like, for messages.
@@ -39,18 +39,18 @@ impl Reader<'_> {
         let net = self.below(&s, "path").and_then(|s| self.named_path(&s, names, bare));
         let machine = self.switch(&s, "machine", false);
         let has = |key: &str| s.table.contains_key(key);
-        let sorts = [
-            has("disk").then_some(Sort::Disk),
-            has("path").then_some(Sort::Path),
-            machine.unwrap_or(false).then_some(Sort::Machine),
+        let kinds = [
+            has("disk").then_some(SubjectKind::Disk),
+            has("path").then_some(SubjectKind::Path),
+            machine.unwrap_or(false).then_some(SubjectKind::Machine),
         ];
-        let sorts: Vec<Sort> = sorts.into_iter().flatten().collect();
-        if sorts.len() != 1 {
+        let kinds: Vec<SubjectKind> = kinds.into_iter().flatten().collect();
+        if kinds.len() != 1 {
             let what = "name what is worked on, and one thing: disk, path or machine = true";
             self.problem(&s.span, path, what.to_owned());
         }
         let workload = match s.table.get("workload") {
-            Some(value) => self.workload(value, &s.key("workload"), names, sorts.first().copied()),
+            Some(value) => self.workload(value, &s.key("workload"), names, kinds.first().copied()),
             None => {
                 self.missing(&s, "workload");
                 None
@@ -98,20 +98,23 @@ impl Reader<'_> {
     }
 
     fn named_path(&mut self, s: &Section<'_, '_>, names: &Names, bare: Option<Bare>) -> Option<NamedPath> {
-        self.known_keys(s, &["network", "peer", "nic", "vhost", "queues", "ring"]);
+        self.known_keys(s, &["network", "peer", "nic", "vhost", "queues", "ring", "co_sender"]);
         let network = self.one_of(s, "network", &names.networks);
         let peer = self.one_of(s, "peer", &names.peers);
+        let third = s.table.contains_key("co_sender");
+        let co_sender = third.then(|| self.one_of(s, "co_sender", &names.peers)).flatten();
         let inside = network.as_ref().is_some_and(|network| names.inside.contains(network));
         if let Some(bare) = bare.or(inside.then_some(Bare::INSIDE)) {
             self.of_machines_alone(s, &["nic", "vhost", "queues", "ring"], bare);
             let (nic, vhost, queues, ring) = (None, false, None, None);
-            return Some(NamedPath { network: network?, peer: peer?, nic, vhost, queues, ring });
+            return Some(NamedPath { network: network?, peer: peer?, nic, vhost, queues, ring, co_sender });
         }
         let nic = self.one_of(s, "nic", &names.nics);
         let vhost = self.switch(s, "vhost", false);
         let queues = self.whole_if(s, "queues", 1, 1024);
         let ring = self.whole_if(s, "ring", 1, 65_536);
-        Some(NamedPath { network: network?, peer: peer?, nic: Some(nic?), vhost: vhost?, queues, ring })
+        let (network, peer, nic, vhost) = (network?, peer?, Some(nic?), vhost?);
+        Some(NamedPath { network, peer, nic, vhost, queues, ring, co_sender })
     }
 
     /// One word out of those given, which must be there.

@@ -5,7 +5,7 @@ use toml::de::DeValue;
 
 use super::MIN_MEMORY_MIB;
 use crate::cell::{Arch, DetectZeroes, Kind, Options, Shape};
-use crate::study::{Names, Sort};
+use crate::study::{Names, SubjectKind};
 use crate::toml_reader::{Reader, Section, hint};
 
 /// Sides that have no machine, and what is said of a key that asks for a part of one.
@@ -143,7 +143,7 @@ impl Reader<'_> {
         item: &Spanned<DeValue<'_>>,
         path: &str,
         names: &Names,
-        on: Option<Sort>,
+        on: Option<SubjectKind>,
     ) -> Option<String> {
         let words: Vec<&str> = names.workloads.iter().map(|w| w.name.as_str()).collect();
         let DeValue::String(name) = item.get_ref() else {

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use crate::cell::{Actor, Arch, Baseline, Cell, Subject};
-use crate::study::{Controlled, Matrix, NamedCell, Names, Sort, Study};
+use crate::study::{Controlled, Matrix, NamedCell, Names, Study, SubjectKind};
 use crate::toml_reader::{Reader, Section, value_span};
 
 impl Reader<'_> {
@@ -33,9 +33,10 @@ impl Reader<'_> {
             match item.get_ref() {
                 // It is known, but nothing of it is explained.
                 DeValue::String(name) if !words.contains(&&**name) && names.works_on(name).is_some() => {
-                    let there = match words.is_empty() {
-                        true => "no cell is one actor on a disk".to_owned(),
-                        false => format!("those that do are {}", words.join(", ")),
+                    let there = if words.is_empty() {
+                        "no cell is one actor on a disk".to_owned()
+                    } else {
+                        format!("those that do are {}", words.join(", "))
                     };
                     let what = format!("`{name}` works in no cell of this study alone and on a disk: {there}");
                     reader.problem(&item.span(), path, what);
@@ -125,7 +126,7 @@ impl Reader<'_> {
             self.problem(&at("side"), "baseline.like.side", what);
         }
         let misplaced = |(_, baseline): &(&Cell, Cell)| {
-            let on = Sort::of(&baseline.lead.subject);
+            let on = SubjectKind::of(&baseline.lead.subject);
             names.works_on(baseline.workload()).is_some_and(|works_on| works_on != on)
         };
         if let Some((cell, baseline)) = pairs().find(misplaced) {

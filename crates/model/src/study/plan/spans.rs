@@ -108,10 +108,12 @@ impl Spans {
     pub fn most_bytes(&self, study: &Study, cells: &[Cell], rates: &Rates, prepare: u64, rounds: u32) -> u64 {
         let round: u64 = cells.iter().flat_map(jobs).map(|j| self.hard(j.workload)).sum();
         let controls = cells.iter().filter_map(Cell::disk).filter(|d| self.controlled.contains(d.workload)).map(|d| {
-            let each = match self.by_workload.contains_key(d.workload) {
-                true => self.hard(d.workload),
-                false if rates.refilled_targets.iter().any(|r| r == d.target) => study.target_bytes(),
-                false => 0,
+            let each = if self.by_workload.contains_key(d.workload) {
+                self.hard(d.workload)
+            } else if rates.refilled_targets.iter().any(|r| r == d.target) {
+                study.target_bytes()
+            } else {
+                0
             };
             if d.side.is_native() { each } else { u64::from(OWN_CONTROLS) * each }
         });

@@ -92,7 +92,7 @@ pub fn stream(bits: f64, loss: f64) -> Vec<Reading> {
 }
 
 pub fn on_path(side: &str, nic: Option<&str>, workload: &str) -> Cell {
-    let path = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: nic.map(Nic::new) };
+    let path = Subject::path("bridge", "host", nic.map(Nic::new));
     Cell::of(Side::of(side), path, workload)
 }
 

@@ -1,30 +1,20 @@
 //! Devices that a guest sees its disk by: what they are called, and what a study may ask of each. How a hypervisor
 //! makes one is its own affair (`guests/qemu/drivers.rs`).
 //!
-//! Adding a driver: a file with a [`Driver`], its line in [`ALL`], and its row with each hypervisor that has it.
+//! Adding a driver: a [`Driver`] here, its place in [`ALL`], and its row with each hypervisor that has it.
 
 use vmio_model::cell::{Aio, Arch, Attachment, DetectZeroes};
 
 use crate::disks::Storage;
 
-mod ahci;
 pub mod effective;
-mod lsi53c895a;
-mod nvme;
+#[cfg(test)]
+mod example;
 #[cfg(test)]
 mod tests;
 mod unfit;
-mod virtio_blk;
-mod virtio_blk_mmio;
-mod virtio_scsi;
 
-pub use ahci::AHCI;
-pub use lsi53c895a::LSI53C895A;
-pub use nvme::NVME;
 pub use unfit::Unfit;
-pub use virtio_blk::VIRTIO_BLK;
-pub use virtio_blk_mmio::VIRTIO_BLK_MMIO;
-pub use virtio_scsi::VIRTIO_SCSI;
 
 /// All drivers, in the order in which they are shown.
 pub const ALL: &[&Driver] = &[&LSI53C895A, &AHCI, &NVME, &VIRTIO_SCSI, &VIRTIO_BLK, &VIRTIO_BLK_MMIO];
@@ -64,6 +54,69 @@ const PLAIN: Driver = Driver {
     supports_queues: false,
     maps_iothreads: false,
     fits_vhost_user: false,
+};
+
+/// The emulated LSI 53C895A SCSI controller: what the paper's guests used (shafer2010, section 3), and what guests
+/// without virtio drivers still use. Every request goes through the SCSI script processor that the hypervisor emulates,
+/// and all but a few commands run one after another, which is why depth does not help here.
+pub const LSI53C895A: Driver = Driver {
+    name: "lsi53c895a",
+    about: "emulated SCSI controller (LSI 53C895A), as in the paper",
+    guest_modules: &["sym53c8xx", "sd_mod"],
+    ..PLAIN
+};
+
+/// AHCI (SATA): what QEMU's q35 gives a disk when nobody says anything, and what installers without virtio drivers boot
+/// from. 32 commands may be under way at once (AHCI 1.3.1, section 4.2), on one queue that the main loop serves.
+pub const AHCI: Driver = Driver {
+    name: "ahci",
+    about: "emulated SATA disk (ide-hd on ich9-ahci)",
+    guest_modules: &["ahci", "sd_mod"],
+    ..PLAIN
+};
+
+/// NVMe (NVM Express base specification 1.4): what guests without virtio drivers but of this decade can use.
+pub const NVME: Driver = Driver {
+    name: "nvme",
+    about: "emulated NVMe disk, doorbells without ioeventfd",
+    guest_modules: &["nvme"],
+    ..PLAIN
+};
+
+/// virtio-scsi on PCI: the paravirtual SCSI controller (virtio 1.2 specification, section 5.6), Proxmox's default.
+pub const VIRTIO_SCSI: Driver = Driver {
+    name: "virtio-scsi",
+    about: "paravirtual SCSI disk (scsi-hd on a virtio-scsi-pci of its own)",
+    guest_modules: &["virtio_scsi", "virtio_pci", "sd_mod"],
+    supports_iothread: true,
+    supports_queues: true,
+    ..PLAIN
+};
+
+/// virtio-blk on PCI: the paravirtual disk that QEMU, libvirt and Proxmox recommend where few disks must be fast
+/// (virtio 1.2 specification, section 5.2). The only one whose requests a server outside of the hypervisor can take
+/// over (vhost-user-blk), and the first whose queues can be spread over several I/O threads.
+pub const VIRTIO_BLK: Driver = Driver {
+    name: "virtio-blk",
+    about: "paravirtual disk (virtio-blk-pci)",
+    guest_modules: &["virtio_blk", "virtio_pci"],
+    supports_iothread: true,
+    supports_queues: true,
+    maps_iothreads: true,
+    fits_vhost_user: true,
+    ..PLAIN
+};
+
+/// virtio-blk without a bus (virtio 1.2 specification, section 4.2, "Virtio Over MMIO"): a range of memory and an
+/// interrupt, as small ARM boards and microVMs have it. Its doorbell is a write that leaves the guest's processor,
+/// which QEMU's own process serves at once: it has no ioeventfd under emulation, and so no I/O thread.
+pub const VIRTIO_BLK_MMIO: Driver = Driver {
+    name: "virtio-blk-mmio",
+    about: "the same without a bus, in guests of aarch64 (virtio-blk-device)",
+    guest_modules: &["virtio_blk", "virtio_mmio"],
+    arches: &[Arch::Aarch64],
+    supports_queues: true,
+    ..PLAIN
 };
 
 impl Driver {

@@ -17,10 +17,12 @@ fn with(driver: &str, options: Options) -> Attachment {
 #[test]
 fn contract_of_every_driver() {
     for (i, driver) in ALL.iter().enumerate() {
+        assert!(ALL[..i].iter().all(|d| d.name != driver.name), "{} twice", driver.name);
+        assert_eq!(find(driver.name), Some(*driver));
+    }
+    for driver in ALL.iter().copied().chain([&example::LSI53C810]) {
         let name = driver.name;
         assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys use these characters");
-        assert!(ALL[..i].iter().all(|d| d.name != name), "{name} twice");
-        assert_eq!(find(name), Some(*driver));
         assert!(!driver.about.is_empty() && !driver.guest_modules.is_empty(), "{name}");
         for module in driver.guest_modules {
             let devices = crate::image::device_modules(driver.arches[0]);

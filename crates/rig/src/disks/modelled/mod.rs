@@ -51,23 +51,23 @@ const LEFT_BYTES: u64 = 512 << 20;
 
 /// What it needs of the machine.
 pub const REQUIREMENTS: &[Requirement] = &[
-    Requirement { name: "root", why: "mounts the modelled disk", mend: "run as root", check: root },
+    Requirement { name: "root", why: "mounts the modelled disk", fix: "run as root", check: root },
     Requirement {
         name: "FUSE",
         why: "has vmio serve the modelled disk",
-        mend: "modprobe fuse",
+        fix: "modprobe fuse",
         check: |reader| kernel(reader, "FUSE", "/dev/fuse"),
     },
     Requirement {
         name: "loop devices",
         why: "make the served file a disk with counters",
-        mend: "modprobe loop",
+        fix: "modprobe loop",
         check: |reader| kernel(reader, "loop devices", "/dev/loop-control"),
     },
     Requirement {
         name: "mkfs.ext4",
         why: "makes the file system that targets lie on",
-        mend: "apt install e2fsprogs",
+        fix: "apt install e2fsprogs",
         check: |reader| program(reader, "mkfs.ext4"),
     },
 ];

@@ -8,7 +8,7 @@ use vmio_look::require::Requirement;
 use vmio_node::linux::mounts::NetworkMount;
 use vmio_node::{Node, machine};
 
-use super::{Error, Ground, Kind, Listed, PlaceKind, Result, Unwell};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Result, Unwell};
 
 /// How long a file server is waited for before the first look.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ impl PlaceKind for Dir {
     fn requirements(&self) -> &'static [Requirement] {
         &[]
     }
-    fn resolve(&self, _node: &dyn Node, name: &str) -> Result<Ground> {
-        ground(Path::new(name)).map(Ground::Files)
+    fn resolve(&self, _node: &dyn Node, name: &str) -> Result<PlaceBackend> {
+        resolve_path(Path::new(name)).map(PlaceBackend::Files)
     }
     fn answered_by(&self, name: &str) -> Option<String> {
         Some(machine::may_hang(&std::path::absolute(name).ok()?)?.server)
@@ -44,7 +44,7 @@ impl PlaceKind for Dir {
 ///
 /// # Errors
 /// When it is no directory, or who does not answer.
-pub fn ground(path: &Path) -> Result<PathBuf> {
+pub fn resolve_path(path: &Path) -> Result<PathBuf> {
     let name = path.display().to_string();
     let wrong = |kind, reason: String| Error::new(kind, &*name, reason).help("name a directory with --on");
     let dir = std::path::absolute(path).map_err(|e| wrong(Kind::Unknown, e.to_string()))?;
@@ -218,11 +218,11 @@ mod tests {
         std::fs::create_dir(top.join("real")).unwrap();
         std::fs::write(top.join("file"), "").unwrap();
         std::os::unix::fs::symlink(top.join("real"), top.join("link")).unwrap();
-        assert_eq!(ground(&top.join("link")).unwrap(), top.join("real"));
-        assert_eq!(ground(&top.join("link/new/deep")).unwrap(), top.join("real/new/deep"));
-        assert!(!ground(&top.join("link")).unwrap().to_string_lossy().ends_with('/'));
+        assert_eq!(resolve_path(&top.join("link")).unwrap(), top.join("real"));
+        assert_eq!(resolve_path(&top.join("link/new/deep")).unwrap(), top.join("real/new/deep"));
+        assert!(!resolve_path(&top.join("link")).unwrap().to_string_lossy().ends_with('/'));
         for file in ["file", "file/below"] {
-            let said = ground(&top.join(file)).unwrap_err();
+            let said = resolve_path(&top.join(file)).unwrap_err();
             assert!(said.kind == Kind::NotThere && said.reason.ends_with("file is not a directory"), "{said:?}");
         }
     }

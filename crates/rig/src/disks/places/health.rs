@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vmio_node::{Local, machine};
 
-use super::{Ground, Place, Pool, Unwell, dir, zfs};
+use super::{Place, PlaceBackend, Pool, Unwell, dir, zfs};
 
 /// Time between two looks while something is under way.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -40,12 +40,12 @@ enum Watched {
 impl Health {
     /// Of a place.
     pub fn of(place: &Place) -> Self {
-        let watched = match &place.ground {
-            Ground::Files(dir) if machine::may_hang(dir).is_some() => Watched::Server(dir.clone()),
-            Ground::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
+        let watched = match &place.backend {
+            PlaceBackend::Files(dir) if machine::may_hang(dir).is_some() => Watched::Server(dir.clone()),
+            PlaceBackend::Files(dir) => zfs::pool_of(&Local::new(), dir).map_or(Watched::Nothing, Watched::Zpool),
             // The kernel fails writes to a thick volume whose disk is gone, and to a modelled disk whose server is.
-            Ground::Volumes(Pool::Lvm { .. }) | Ground::Modelled(_) => Watched::Nothing,
-            Ground::Volumes(pool) => Watched::Pool(pool.clone()),
+            PlaceBackend::Volumes(Pool::Lvm { .. }) | PlaceBackend::Modelled(_) => Watched::Nothing,
+            PlaceBackend::Volumes(pool) => Watched::Pool(pool.clone()),
         };
         Self { watched, interval: INTERVAL }
     }
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_pool_that_can_stop_is_watched() {
-        let of = |pool: Pool| Health::of(&Place { name: pool.place(), ground: Ground::Volumes(pool) }).watched;
+        let of = |pool: Pool| Health::of(&Place { name: pool.place(), backend: PlaceBackend::Volumes(pool) }).watched;
         let cluster = super::super::rbd::Cluster::default();
         for pool in [
             Pool::LvmThin { vg: "vg0".into(), pool: "data".into() },

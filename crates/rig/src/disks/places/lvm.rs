@@ -6,7 +6,7 @@ use vmio_look::require::Requirement;
 use vmio_node::{Node, Reader};
 
 use super::tools::{self, field, lvm_report, number};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Pool, Result, instead};
 use crate::disks::space::gib;
 
 const NEEDS: &[Requirement] = &[tools::ROOT, tools::LVM];
@@ -27,11 +27,11 @@ impl PlaceKind for Lvm {
     fn requirements(&self) -> &'static [Requirement] {
         NEEDS
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         let place = format!("lvm:{name}");
         own(node.reader(), &place, name)?;
         group(node, &place, name)?;
-        Ok(Ground::Volumes(Pool::Lvm { vg: name.into() }))
+        Ok(PlaceBackend::Volumes(Pool::Lvm { vg: name.into() }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         if !tools::has(node, NEEDS) {

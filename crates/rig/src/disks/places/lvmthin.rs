@@ -7,7 +7,7 @@ use vmio_look::require::Requirement;
 use vmio_node::Node;
 
 use super::tools::{self, field, lvm_report, number};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, Unwell, instead, lvm};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Pool, Result, Unwell, instead, lvm};
 use crate::disks::space::gib;
 
 /// Above this much of its metadata a pool is not used: LVM itself refuses new volumes soon after.
@@ -35,7 +35,7 @@ impl PlaceKind for LvmThin {
     fn requirements(&self) -> &'static [Requirement] {
         NEEDS
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         let place = format!("lvmthin:{name}");
         let Some((vg, pool)) = name.split_once('/') else {
             tools::needs(node, &place, NEEDS)?;
@@ -43,7 +43,7 @@ impl PlaceKind for LvmThin {
                 .help(instead("lvmthin", name, &pools(node))));
         };
         ThinPool::find(node, vg, pool)?.usable()?;
-        Ok(Ground::Volumes(Pool::LvmThin { vg: vg.into(), pool: pool.into() }))
+        Ok(PlaceBackend::Volumes(Pool::LvmThin { vg: vg.into(), pool: pool.into() }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         if !tools::has(node, NEEDS) {
@@ -207,7 +207,7 @@ fn percent(used: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::{Ground, Kind, Pool, resolve};
+    use super::super::{Kind, PlaceBackend, Pool, resolve};
     use super::*;
     use crate::disks::places::ALL;
     use vmio_node::fake::host;
@@ -218,9 +218,12 @@ mod tests {
     #[test]
     fn groups_and_pools_are_found() {
         let node = host(&[("vgs", VGS), ("lvs", LVS)]);
-        let found = |text: &str| resolve(&node, text).unwrap().ground;
-        assert_eq!(found("lvm:vg0"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
-        assert_eq!(found("lvmthin:vg0/data"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
+        let found = |text: &str| resolve(&node, text).unwrap().backend;
+        assert_eq!(found("lvm:vg0"), PlaceBackend::Volumes(Pool::Lvm { vg: "vg0".into() }));
+        assert_eq!(
+            found("lvmthin:vg0/data"),
+            PlaceBackend::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() })
+        );
         let pool = ThinPool::find(&node, "vg0", "data").unwrap();
         // 20 GiB, 37.5 % used.
         assert_eq!(pool.free_bytes(), 12_800 << 20);

@@ -48,7 +48,7 @@ pub trait PlaceKind: Sync {
     ///
     /// # Errors
     /// When it is not there or cannot be used: why, and what to do.
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground>;
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend>;
     /// Who else has to answer for it than this machine's kernel, and may not: a run there is done where it may hang.
     /// Told without asking the storage.
     fn answered_by(&self, _name: &str) -> Option<String> {
@@ -58,9 +58,9 @@ pub trait PlaceKind: Sync {
     fn list(&self, node: &dyn Node) -> Vec<Listed>;
 }
 
-/// What a place holds.
+/// What a place makes its targets of.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ground {
+pub enum PlaceBackend {
     /// Files in this directory, which may have to be made.
     Files(PathBuf),
     /// Volumes.
@@ -69,7 +69,7 @@ pub enum Ground {
     Modelled(ModelledDisk),
 }
 
-impl Ground {
+impl PlaceBackend {
     /// The pool of a place that holds volumes.
     pub fn pool(&self) -> Option<&Pool> {
         match self {
@@ -92,23 +92,23 @@ impl Ground {
 pub struct Place {
     /// As `--on` named it, or as it would.
     pub name: String,
-    /// What it holds.
-    pub ground: Ground,
+    /// What its targets are made of.
+    pub backend: PlaceBackend,
 }
 
 impl Place {
     /// A directory.
     pub fn directory(dir: &Path) -> Self {
-        Self { name: dir.display().to_string(), ground: Ground::Files(dir.into()) }
+        Self { name: dir.display().to_string(), backend: PlaceBackend::Files(dir.into()) }
     }
 
     /// For people: `/srv/vms`, `pve:local-lvm (LVM thin pool pve/data)`.
     pub fn describe(&self) -> String {
-        match &self.ground {
-            Ground::Files(dir) if self.name == dir.display().to_string() => self.name.clone(),
-            Ground::Files(dir) => format!("{} ({})", self.name, dir.display()),
-            Ground::Volumes(pool) => format!("{} ({pool})", self.name),
-            Ground::Modelled(disk) => format!("{} (a modelled disk: {disk})", self.name),
+        match &self.backend {
+            PlaceBackend::Files(dir) if self.name == dir.display().to_string() => self.name.clone(),
+            PlaceBackend::Files(dir) => format!("{} ({})", self.name, dir.display()),
+            PlaceBackend::Volumes(pool) => format!("{} ({pool})", self.name),
+            PlaceBackend::Modelled(disk) => format!("{} (a modelled disk: {disk})", self.name),
         }
     }
 }
@@ -128,7 +128,7 @@ pub struct Listed {
 /// When there is no such kind, or as [`PlaceKind::resolve`].
 pub fn resolve(node: &dyn Node, text: &str) -> Result<Place> {
     let (kind, name) = kind_of(text)?;
-    Ok(Place { name: text.to_owned(), ground: kind.resolve(node, name)? })
+    Ok(Place { name: text.to_owned(), backend: kind.resolve(node, name)? })
 }
 
 /// Who else than this machine's kernel has to answer for the place that `text` names; `None` also for what is no place.
@@ -143,7 +143,7 @@ pub fn answered_by(text: &str) -> Option<String> {
 /// # Errors
 /// When it is no directory, or storage below it does not answer.
 pub fn directory(dir: &Path) -> Result<Place> {
-    Ok(Place { name: dir.display().to_string(), ground: Ground::Files(dir::ground(dir)?) })
+    Ok(Place { name: dir.display().to_string(), backend: PlaceBackend::Files(dir::resolve_path(dir)?) })
 }
 
 /// Whether vmio may make files in a directory that is there.
@@ -282,7 +282,7 @@ mod tests {
             }
             assert!(form.starts_with(&format!("{prefix}:")), "{form}");
             for requirement in kind.requirements() {
-                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{prefix}");
+                assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{prefix}");
                 assert!((requirement.check)(&Tree::default()).is_err(), "{prefix}: {}", requirement.name);
             }
             // On a machine with nothing there is no such place, and the error says what to do.

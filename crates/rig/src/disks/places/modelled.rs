@@ -5,7 +5,7 @@ use vmio_look::require::Requirement;
 use vmio_model::modelled::ModelledDisk;
 use vmio_node::Node;
 
-use super::{Error, Ground, Kind, Listed, PlaceKind, Result, tools};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Result, tools};
 use crate::disks::modelled;
 
 /// Entry `modelled`.
@@ -24,13 +24,13 @@ impl PlaceKind for Modelled {
     fn requirements(&self) -> &'static [Requirement] {
         modelled::REQUIREMENTS
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         let place = format!("modelled:{name}");
         tools::needs(node, &place, modelled::REQUIREMENTS)?;
         let disk = ModelledDisk::parse(name).map_err(|why| {
             Error::new(Kind::Unknown, &*place, why.to_string()).help(format!("write {}: {}", self.form(), self.about()))
         })?;
-        Ok(Ground::Modelled(disk))
+        Ok(PlaceBackend::Modelled(disk))
     }
     fn list(&self, _: &dyn Node) -> Vec<Listed> {
         vec![]
@@ -47,12 +47,12 @@ mod tests {
     fn it_is_read_and_what_is_missing_is_told_with_the_mend() {
         let node = host(&[("mkfs.ext4", "")]).file("/dev/fuse", "").file("/dev/loop-control", "");
         let place = super::super::resolve(&node, "modelled:40MB/s,seek=4ms").unwrap();
-        let disk = place.ground.modelled().unwrap();
+        let disk = place.backend.modelled().unwrap();
         assert_eq!(
             place.describe(),
             "modelled:40MB/s,seek=4ms (a modelled disk: 40 MB/s, 150 µs a request, 4 ms a seek)"
         );
-        assert!(disk.seek_microseconds == 4000.0 && place.ground.pool().is_none());
+        assert!(disk.seek_microseconds == 4000.0 && place.backend.pool().is_none());
         let said = super::super::resolve(&node, "modelled:fast").unwrap_err();
         assert!(said.kind == Kind::Unknown && said.help.contains("modelled:40MB/s"), "{said:?}");
         let bare = host(&[]).file("/dev/fuse", "").file("/dev/loop-control", "");

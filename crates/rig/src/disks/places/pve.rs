@@ -7,7 +7,7 @@ use vmio_look::require::{Requirement, readable};
 use vmio_node::Node;
 
 use super::rbd::Cluster;
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Pool, Result, dir, instead, lvm, lvmthin, zfs};
 
 /// Entry `pve`.
 pub struct Pve;
@@ -26,11 +26,11 @@ impl PlaceKind for Pve {
         &[Requirement {
             name: "Proxmox VE",
             why: "its list of storages",
-            mend: "use another form of --on on hosts without Proxmox VE; otherwise check that pve-cluster runs",
+            fix: "use another form of --on on hosts without Proxmox VE; otherwise check that pve-cluster runs",
             check: |reader| readable(reader, CONFIG),
         }]
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         let place = format!("pve:{name}");
         super::tools::needs(node, &place, self.requirements())?;
         let all = storages(node.reader());
@@ -40,7 +40,7 @@ impl PlaceKind for Pve {
             return Err(Error::new(Kind::NotThere, place, format!("no storage {name} is in {CONFIG}")).help(help));
         };
         usable(storage, &host_name(node.reader()), &place)?;
-        ground(storage, node, &place)
+        backend_of(storage, node, &place)
     }
     fn answered_by(&self, name: &str) -> Option<String> {
         Some(format!("whatever holds the Proxmox storage {name}"))
@@ -49,7 +49,7 @@ impl PlaceKind for Pve {
         let host = host_name(node.reader());
         let listed = |s: Storage| {
             let name = format!("pve:{}", s.id);
-            let state = usable(&s, &host, &name).and_then(|()| ground(&s, node, &name));
+            let state = usable(&s, &host, &name).and_then(|()| backend_of(&s, node, &name));
             Listed { name, state: state.map(|_| s.kind) }
         };
         storages(node.reader()).into_iter().map(listed).collect()
@@ -62,7 +62,7 @@ fn usable(storage: &Storage, host: &str, place: &str) -> Result<()> {
 }
 
 /// What a storage is.
-fn ground(storage: &Storage, node: &dyn Node, place: &str) -> Result<Ground> {
+fn backend_of(storage: &Storage, node: &dyn Node, place: &str) -> Result<PlaceBackend> {
     let setting = |key: &str| {
         let lacks = || Error::new(Kind::Unready, place, format!("{CONFIG} gives it no `{key}`"));
         storage.get(key).map(str::to_owned).ok_or_else(lacks)
@@ -73,15 +73,15 @@ fn ground(storage: &Storage, node: &dyn Node, place: &str) -> Result<Ground> {
             let reason = format!("nothing is mounted on {}", point.display());
             return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));
         }
-        let images = dir::ground(&storage.images(&path)).map_err(named)?;
+        let images = dir::resolve_path(&storage.images(&path)).map_err(named)?;
         let mounted = matches!(node.stat(&path), Ok(Some(s)) if s.is_directory());
         if !mounted {
             let reason = format!("{} is not there", path.display());
             return Err(Error::new(Kind::Unready, place, reason).help("`pvesm status` shows whether it is active"));
         }
-        return Ok(Ground::Files(images));
+        return Ok(PlaceBackend::Files(images));
     }
-    Ok(Ground::Volumes(match storage.kind.as_str() {
+    Ok(PlaceBackend::Volumes(match storage.kind.as_str() {
         "lvm" => {
             let vg = setting("vgname")?;
             lvm::own(node.reader(), place, &vg)?;
@@ -175,23 +175,29 @@ mod tests {
 
     #[test]
     fn each_type_becomes_what_it_is() {
-        let ground = |id: &str| resolve(&pve(), &format!("pve:{id}")).unwrap().ground;
-        assert_eq!(ground("local"), Ground::Files("/var/lib/vz/images".into()));
-        assert_eq!(ground("nas"), Ground::Files("/mnt/pve/nas/images".into()));
-        assert_eq!(ground("usb"), Ground::Files("/mnt/usb/vm/images".into()));
-        assert_eq!(ground("own-dirs"), Ground::Files("/srv/vm/disks/of guests".into()));
-        assert_eq!(ground("thick"), Ground::Volumes(Pool::Lvm { vg: "vg0".into() }));
-        assert_eq!(ground("local-lvm"), Ground::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() }));
+        let backend = |id: &str| resolve(&pve(), &format!("pve:{id}")).unwrap().backend;
+        assert_eq!(backend("local"), PlaceBackend::Files("/var/lib/vz/images".into()));
+        assert_eq!(backend("nas"), PlaceBackend::Files("/mnt/pve/nas/images".into()));
+        assert_eq!(backend("usb"), PlaceBackend::Files("/mnt/usb/vm/images".into()));
+        assert_eq!(backend("own-dirs"), PlaceBackend::Files("/srv/vm/disks/of guests".into()));
+        assert_eq!(backend("thick"), PlaceBackend::Volumes(Pool::Lvm { vg: "vg0".into() }));
         assert_eq!(
-            ground("local-zfs"),
-            Ground::Volumes(Pool::Zfs { dataset: "rpool/data".into(), block: Some("16k".into()) })
+            backend("local-lvm"),
+            PlaceBackend::Volumes(Pool::LvmThin { vg: "vg0".into(), pool: "data".into() })
+        );
+        assert_eq!(
+            backend("local-zfs"),
+            PlaceBackend::Volumes(Pool::Zfs { dataset: "rpool/data".into(), block: Some("16k".into()) })
         );
         let cluster = Cluster { conf: Some("/etc/pve/ceph.conf".into()), user: Some("admin".into()) };
         assert_eq!(
-            ground("ceph"),
-            Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: cluster.clone(), kernel: false })
+            backend("ceph"),
+            PlaceBackend::Volumes(Pool::Rbd { pool: "vms".into(), cluster: cluster.clone(), kernel: false })
         );
-        assert_eq!(ground("ceph-krbd"), Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster, kernel: true }));
+        assert_eq!(
+            backend("ceph-krbd"),
+            PlaceBackend::Volumes(Pool::Rbd { pool: "vms".into(), cluster, kernel: true })
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use vmio_look::require::Requirement;
 use vmio_node::Node;
 
 use super::tools::{self, ask};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, instead};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Pool, Result, instead};
 
 /// `rbd map` loads the kernel's module itself.
 const NEEDS: &[Requirement] = &[tools::ROOT, tools::RBD];
@@ -32,10 +32,10 @@ impl PlaceKind for Rbd {
     fn requirements(&self) -> &'static [Requirement] {
         NEEDS
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         let cluster = Cluster::default();
         cluster.pool(node, &format!("rbd:{name}"), name)?;
-        Ok(Ground::Volumes(Pool::Rbd { pool: name.into(), cluster, kernel: false }))
+        Ok(PlaceBackend::Volumes(Pool::Rbd { pool: name.into(), cluster, kernel: false }))
     }
     fn answered_by(&self, name: &str) -> Option<String> {
         Some(format!("the cluster of the pool {name}"))
@@ -123,10 +123,10 @@ mod tests {
             let args = exec.args.join(" ");
             exec.program.ends_with("ceph").then(|| says(if args.contains("df") { df } else { r#"["vms","backup"]"# }))
         });
-        let ground = resolve(&node, "rbd:vms").unwrap().ground;
+        let backend = resolve(&node, "rbd:vms").unwrap().backend;
         assert_eq!(
-            ground,
-            Ground::Volumes(Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false })
+            backend,
+            PlaceBackend::Volumes(Pool::Rbd { pool: "vms".into(), cluster: Cluster::default(), kernel: false })
         );
         let said = resolve(&node, "rbd:vm").unwrap_err();
         assert!(said.kind == Kind::NotThere && said.help.contains("`rbd:vms`?"), "{said:?}");

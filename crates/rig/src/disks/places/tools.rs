@@ -13,13 +13,13 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Needed for every place that holds volumes.
 pub const ROOT: Requirement =
-    Requirement { name: "root", why: "makes and opens volumes", mend: "run as root", check: root };
+    Requirement { name: "root", why: "makes and opens volumes", fix: "run as root", check: root };
 
 /// LVM's tools.
 pub const LVM: Requirement = Requirement {
     name: "lvm2",
     why: "makes logical volumes",
-    mend: "apt install lvm2",
+    fix: "apt install lvm2",
     check: |reader| program(reader, "lvs"),
 };
 
@@ -27,7 +27,7 @@ pub const LVM: Requirement = Requirement {
 pub const ZFS: Requirement = Requirement {
     name: "zfsutils",
     why: "makes ZFS volumes",
-    mend: "apt install zfsutils-linux (and the module: apt install zfs-dkms, or a kernel that has it)",
+    fix: "apt install zfsutils-linux (and the module: apt install zfs-dkms, or a kernel that has it)",
     check: |reader| program(reader, "zfs"),
 };
 
@@ -35,7 +35,7 @@ pub const ZFS: Requirement = Requirement {
 pub const RBD: Requirement = Requirement {
     name: "ceph-common",
     why: "makes RBD images and maps them",
-    mend: "apt install ceph-common",
+    fix: "apt install ceph-common",
     check: |reader| program(reader, "rbd"),
 };
 
@@ -68,7 +68,7 @@ pub fn needs(node: &dyn Node, place: &str, list: &[Requirement]) -> Result<()> {
     for requirement in list {
         if let Err(found) = (requirement.check)(node.reader()) {
             return Err(Error::new(Kind::Tool, place, format!("{}: {found}", requirement.name))
-                .help(requirement.mend_for(node.reader(), &found)));
+                .help(requirement.fix_for(node.reader(), &found)));
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use vmio_node::linux::mounts;
 use vmio_node::{Node, Reader};
 
 use super::tools::{self, ask};
-use super::{Error, Ground, Kind, Listed, PlaceKind, Pool, Result, Unwell, instead};
+use super::{Error, Kind, Listed, PlaceBackend, PlaceKind, Pool, Result, Unwell, instead};
 use crate::disks::space::gib;
 
 const NEEDS: &[Requirement] = &[
@@ -17,7 +17,7 @@ const NEEDS: &[Requirement] = &[
     Requirement {
         name: "ZFS module",
         why: "keeps the volumes",
-        mend: "modprobe zfs (apt install zfs-dkms where the kernel has none)",
+        fix: "modprobe zfs (apt install zfs-dkms where the kernel has none)",
         check: |reader| kernel(reader, "ZFS", "/dev/zfs"),
     },
 ];
@@ -38,9 +38,9 @@ impl PlaceKind for Zfs {
     fn requirements(&self) -> &'static [Requirement] {
         NEEDS
     }
-    fn resolve(&self, node: &dyn Node, name: &str) -> Result<Ground> {
+    fn resolve(&self, node: &dyn Node, name: &str) -> Result<PlaceBackend> {
         dataset(node, &format!("zfs:{name}"), name)?;
-        Ok(Ground::Volumes(Pool::Zfs { dataset: name.into(), block: None }))
+        Ok(PlaceBackend::Volumes(Pool::Zfs { dataset: name.into(), block: None }))
     }
     fn list(&self, node: &dyn Node) -> Vec<Listed> {
         if !tools::has(node, NEEDS) {
@@ -180,8 +180,8 @@ mod tests {
     fn pools_and_datasets_are_found() {
         let node = host(&[("zpool", ZPOOL), ("zfs", ZFS)]).file("/dev/zfs", "");
         for name in ["tank", "tank/vm"] {
-            let ground = resolve(&node, &format!("zfs:{name}")).unwrap().ground;
-            assert_eq!(ground, Ground::Volumes(Pool::Zfs { dataset: name.into(), block: None }));
+            let backend = resolve(&node, &format!("zfs:{name}")).unwrap().backend;
+            assert_eq!(backend, PlaceBackend::Volumes(Pool::Zfs { dataset: name.into(), block: None }));
         }
         for (text, kind, word) in [
             ("zfs:tnak", Kind::NotThere, "`zfs:tank`?"),

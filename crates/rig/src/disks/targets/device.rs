@@ -9,25 +9,25 @@ use std::sync::Arc;
 
 use vmio_look::require::{self, Requirement};
 use vmio_model::cell;
-use vmio_node::{ChangeId, Journal, spare};
+use vmio_node::{ChangeId, Journal, device_safety};
 
 use super::scratch::{self, MIB, Scratch};
 use super::{
     Demands, Error, Given, Pinned, Prepared, Result, State, Target, TargetCtx, Unfit, elsewhere, loopdev, volume,
 };
 use crate::disks::Storage;
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 
 const ROOT: Requirement = Requirement {
     name: "root",
     why: "attaches loop devices and opens block devices",
-    mend: "run as root, or leave out the target `device`",
+    fix: "run as root, or leave out the target `device`",
     check: require::root,
 };
 pub(super) const LOOP_DEVICES: Requirement = Requirement {
     name: "loop devices",
     why: "the scratch block device",
-    mend: "modprobe loop, or name a spare disk with --device",
+    fix: "modprobe loop, or name a spare disk with --device",
     check: |reader| require::kernel(reader, "loop devices", "/dev/loop-control"),
 };
 
@@ -65,10 +65,10 @@ impl Target for Device {
             (Some(Given::Own(device)), _) => Ok(Box::new(whole_device(ctx, device)?)),
             (Some(Given::Served(file)), _) => Ok(Box::new(served_device(ctx, file)?)),
             (None, Some(_)) => volume::prepare(ctx, self.name()),
-            (None, None) => Ok(Box::new(loop_device(ctx, self.name(), loopdev::Way::Direct)?)),
+            (None, None) => Ok(Box::new(loop_device(ctx, self.name(), loopdev::LoopIoMode::Direct)?)),
         }
     }
-    fn fits(&self, _ground: &Ground) -> Result<(), Unfit> {
+    fn fits(&self, _backend: &PlaceBackend) -> Result<(), Unfit> {
         Ok(())
     }
 }
@@ -104,14 +104,14 @@ enum Ours {
 }
 
 /// A loop device over a file that is made for it and written out.
-pub(super) fn loop_device(ctx: &TargetCtx<'_>, name: &str, way: loopdev::Way) -> Result<WholeDevice> {
+pub(super) fn loop_device(ctx: &TargetCtx<'_>, name: &str, mode: loopdev::LoopIoMode) -> Result<WholeDevice> {
     let scratch = Scratch::make_with(ctx, name, Scratch::fill)?;
     // The kernel takes direct I/O from how the file was opened, too.
-    let attached = || match way {
-        loopdev::Way::Direct => loopdev::attach(ctx, &scratch.path, &scratch.file, way),
-        loopdev::Way::Cached => {
+    let attached = || match mode {
+        loopdev::LoopIoMode::Direct => loopdev::attach(ctx, &scratch.path, &scratch.file, mode),
+        loopdev::LoopIoMode::Cached => {
             let opened = OpenOptions::new().read(true).write(true).open(&scratch.open);
-            loopdev::attach(ctx, &scratch.path, &opened.map_err(scratch::io("open", &scratch.path))?, way)
+            loopdev::attach(ctx, &scratch.path, &opened.map_err(scratch::io("open", &scratch.path))?, mode)
         }
     };
     let attached = attached().map_err(|e| scratch::undone(ctx.journal, scratch.change, e))?;
@@ -172,7 +172,7 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
     let device = pinned.asked.clone();
     let reader = ctx.node.reader();
     pinned.same(reader)?;
-    spare::check(ctx.node, pinned, ctx.force)?;
+    device_safety::check(ctx.node, pinned, ctx.force)?;
     let fail = |what: &'static str| {
         let path = device.clone();
         move |source| Error::Io { what, path, source }
@@ -193,7 +193,7 @@ fn whole_device(ctx: &TargetCtx<'_>, pinned: &Arc<Pinned>) -> Result<WholeDevice
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
     let mut whole = WholeDevice {
-        device: spare::path_of(&file),
+        device: device_safety::path_of(&file),
         pinned: Some(Arc::clone(pinned)),
         file,
         bytes,
@@ -256,7 +256,7 @@ impl Prepared for WholeDevice {
     fn effective(&self) -> BTreeMap<String, String> {
         self.effective.clone()
     }
-    fn soiled(&mut self, _asked: &cell::Attachment) {
+    fn mark_dirty(&mut self, _asked: &cell::Attachment) {
         // The file behind a loop device tells its holes itself; memory has none.
         self.filled = !matches!(self.ours, Ours::Nothing);
     }

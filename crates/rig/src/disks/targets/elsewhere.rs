@@ -1,6 +1,7 @@
 //! Targets that are made on a node that is not this host, the side `ssh`: `preallocated`, a file that is made, filled
 //! and removed by that machine's agent, whose journal has it, so that it goes also when the connection breaks; and
-//! `device`, the user's own, which the agent judges, holds and opens as this host's own is ([`vmio_node::spare`]).
+//! `device`, the user's own, which the agent checks, holds and opens as this host's own is
+//! ([`vmio_node::device_safety`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use vmio_look::backing::Backing;
 use vmio_model::cell;
 use vmio_model::rate::ByteRate;
 use vmio_node::linux::mounts;
-use vmio_node::{Exec, FileIdentity, Journal, Node, Spare};
+use vmio_node::{Exec, FileIdentity, Journal, Node, RemoteDevice};
 
 use super::{Demands, Error, Prepared, Result, State, facts, volume};
 use crate::disks::Storage;
@@ -131,15 +132,15 @@ pub fn file(ctx: &Elsewhere<'_>) -> Result<Box<dyn Prepared>> {
 /// When it may not be overwritten, is too small, or cannot be written.
 pub fn device(ctx: &Elsewhere<'_>) -> Result<Box<dyn Prepared>> {
     let Elsewhere { node, own, bytes, .. } = *ctx;
-    let Some(spare) = &own.device else { return file(ctx) };
+    let Some(device) = &own.device else { return file(ctx) };
     let bytes = bytes.max(1).next_multiple_of(MIB);
-    holds(spare, bytes)?;
-    let at = node.open_spare(spare, own.force)?.path();
-    fill(&**node, &at, &spare.asked, bytes)?;
-    let logical_block_bytes = volume::logical_block_bytes(&**node, Path::new(&spare.name));
+    holds(device, bytes)?;
+    let at = node.open_held_device(device, own.force)?.path();
+    fill(&**node, &at, &device.asked, bytes)?;
+    let logical_block_bytes = volume::logical_block_bytes(&**node, Path::new(&device.name));
     let effective = facts([
-        ("device", spare.named()),
-        ("disk", spare.identity.describe()),
+        ("device", device.named()),
+        ("disk", device.identity.describe()),
         ("logical_block_bytes", logical_block_bytes.to_string()),
     ]);
     Ok(Box::new(Made { node: Arc::clone(node), kind: Kind::Device, at, bytes, logical_block_bytes, effective }))
@@ -149,13 +150,13 @@ pub fn device(ctx: &Elsewhere<'_>) -> Result<Box<dyn Prepared>> {
 ///
 /// # Errors
 /// How large it is, and what to do.
-pub fn holds(spare: &Spare, bytes: u64) -> Result<()> {
-    let size = spare.identity.bytes / MIB * MIB;
+pub fn holds(device: &RemoteDevice, bytes: u64) -> Result<()> {
+    let size = device.identity.bytes / MIB * MIB;
     if size >= bytes {
         return Ok(());
     }
     Err(Error::NotAsAsked {
-        path: spare.asked.clone(),
+        path: device.asked.clone(),
         reason: format!("it has {size} bytes and {bytes} are needed; use a study with a smaller size.target_mib"),
     })
 }

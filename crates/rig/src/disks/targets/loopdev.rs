@@ -58,10 +58,10 @@ struct LoopConfig {
 
 /// How a loop device reads and writes its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum LoopIoMode {
     /// Past the page cache.
     Direct,
-    /// By the page cache.
+    /// Through the page cache.
     Cached,
 }
 
@@ -98,19 +98,19 @@ pub struct Attached {
 }
 
 /// Attaches a file to a free loop device, with direct I/O or by the page cache of its file system.
-pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File, way: Way) -> Result<Attached> {
-    let block_size = if way == Way::Direct { block_size(ctx, path)? } else { OWN_BLOCK };
+pub fn attach(ctx: &TargetCtx<'_>, path: &Path, file: &File, mode: LoopIoMode) -> Result<Attached> {
+    let block_size = if mode == LoopIoMode::Direct { block_size(ctx, path)? } else { OWN_BLOCK };
     // It may be renamed meanwhile: which file it is counts.
     let which = Some(Identity::of(file).map_err(fail("look at", path))?);
-    let (device, held, change) = attach_free(ctx.journal, path, which, file, (block_size, way))?;
-    look(ctx.node.reader(), device, held, change, way).map_err(|e| scratch::undone(ctx.journal, change, e))
+    let (device, held, change) = attach_free(ctx.journal, path, which, file, (block_size, mode))?;
+    look(ctx.node.reader(), device, held, change, mode).map_err(|e| scratch::undone(ctx.journal, change, e))
 }
 
 /// Attaches a file of a server of vmio's own, below whose blocks there is no disk. It is noted by its path alone: once
 /// the server is dead the kernel cannot say which file it is.
 pub fn attach_own(reader: &dyn Reader, journal: &Journal, path: &Path, file: &File) -> Result<Attached> {
-    let (device, held, change) = attach_free(journal, path, None, file, (OWN_BLOCK, Way::Direct))?;
-    look(reader, device, held, change, Way::Direct).map_err(|e| scratch::undone(journal, change, e))
+    let (device, held, change) = attach_free(journal, path, None, file, (OWN_BLOCK, LoopIoMode::Direct))?;
+    look(reader, device, held, change, LoopIoMode::Direct).map_err(|e| scratch::undone(journal, change, e))
 }
 
 fn fail(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
@@ -124,7 +124,7 @@ fn attach_free(
     path: &Path,
     which: Option<Identity>,
     file: &File,
-    how: (u32, Way),
+    how: (u32, LoopIoMode),
 ) -> Result<(PathBuf, File, ChangeId)> {
     let control = Path::new("/dev/loop-control");
     let control_file = OpenOptions::new().read(true).write(true).open(control).map_err(fail("open", control))?;
@@ -165,15 +165,15 @@ fn attach_free(
 }
 
 /// Compares what was attached with what was asked.
-fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId, way: Way) -> Result<Attached> {
+fn look(reader: &dyn Reader, device: PathBuf, file: File, change: ChangeId, mode: LoopIoMode) -> Result<Attached> {
     let name = device.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let attached = block::Device::whole(reader, &name);
     let direct_io = attached.loop_is_direct()?;
-    if way == Way::Cached && direct_io {
+    if mode == LoopIoMode::Cached && direct_io {
         let reason = "the kernel enabled direct I/O, so the page cache of its file is passed by".into();
         return Err(Error::NotAsAsked { path: device, reason });
     }
-    if way == Way::Direct && !direct_io {
+    if mode == LoopIoMode::Direct && !direct_io {
         return Err(Error::NotAsAsked {
             path: device,
             reason:
@@ -196,7 +196,7 @@ fn block_size(ctx: &TargetCtx<'_>, path: &Path) -> Result<u32> {
     Ok(backing.leaves.keys().filter_map(logical).max().unwrap_or(512))
 }
 
-fn configure(device: &File, file: &File, (block_size, way): (u32, Way)) -> io::Result<()> {
+fn configure(device: &File, file: &File, (block_size, mode): (u32, LoopIoMode)) -> io::Result<()> {
     let info = LoopInfo64 {
         device: 0,
         inode: 0,
@@ -206,7 +206,7 @@ fn configure(device: &File, file: &File, (block_size, way): (u32, Way)) -> io::R
         number: 0,
         encrypt_type: 0,
         encrypt_key_size: 0,
-        flags: if way == Way::Direct { LO_FLAGS_DIRECT_IO } else { 0 },
+        flags: if mode == LoopIoMode::Direct { LO_FLAGS_DIRECT_IO } else { 0 },
         file_name: [0; 64],
         crypt_name: [0; 64],
         encrypt_key: [0; 32],

@@ -17,13 +17,13 @@ use vmio_model::rate::ByteRate;
 use vmio_node::{Exec, Journal, Local, Node, machine};
 
 use super::device::{LOOP_DEVICES, WholeDevice, loop_device};
-use super::loopdev::Way;
+use super::loopdev::LoopIoMode;
 use super::scratch::{self, MIB, Scratch};
 use super::{
     Demands, Error, Prepared, Result, Space, State, Target, TargetCtx, Unfit, WRITTEN_OUT, facts, holds_files,
 };
 use crate::disks::Storage;
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 
 /// Entry `loop`.
 pub const LOOP: Loop = Loop {
@@ -50,14 +50,14 @@ pub struct Loop {
 const ROOT: Requirement = Requirement {
     name: "root",
     why: "attaches loop devices",
-    mend: "run as root, or leave out the targets `loop` and `loop-nfs`",
+    fix: "run as root, or leave out the targets `loop` and `loop-nfs`",
     check: require::root,
 };
 
 const NFS_CLIENT: Requirement = Requirement {
     name: "NFS client",
     why: "the target `loop-nfs` lies on an NFS mount",
-    mend: "modprobe nfs, or run it in a lab host (docs/lab.md)",
+    fix: "modprobe nfs, or run it in a lab host (docs/lab.md)",
     check: |reader| match reader.read_text(Path::new("/proc/filesystems")) {
         Ok(all) if all.lines().any(|line| line.split_whitespace().last() == Some("nfs4")) => Ok(()),
         _ => Err(Missing::Unlike("this kernel has no NFS client".to_owned())),
@@ -95,13 +95,13 @@ impl Target for Loop {
             Requirement {
                 name: MKE2FS,
                 why: "makes the file system of the guest's disk for the target `loop`",
-                mend: "apt install e2fsprogs, or leave out the target `loop`",
+                fix: "apt install e2fsprogs, or leave out the target `loop`",
                 check: |reader| program(reader, MKE2FS),
             },
             Requirement {
                 name: DEBUGFS,
                 why: "puts the file into it",
-                mend: "apt install e2fsprogs, or leave out the target `loop`",
+                fix: "apt install e2fsprogs, or leave out the target `loop`",
                 check: |reader| program(reader, DEBUGFS),
             },
         ]
@@ -139,10 +139,10 @@ impl Target for Loop {
             "loop-nfs is measured natively alone: what a guest of this machine gets has the target loop, on a place on NFS too",
         )
     }
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
         let nfs = |dir| machine::may_hang(dir).is_some_and(|mount| mount.server.starts_with("NFS "));
-        match ground {
-            Ground::Files(dir) if self.on_nfs && nfs(dir) => Ok(()),
+        match backend {
+            PlaceBackend::Files(dir) if self.on_nfs && nfs(dir) => Ok(()),
             _ if self.on_nfs => Err(Unfit::NoNfs),
             other => holds_files(other),
         }
@@ -150,7 +150,7 @@ impl Target for Loop {
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         let (dir, bytes) = (ctx.dir.clone(), ctx.bytes.min(MOST_BYTES));
         let small = TargetCtx { node: ctx.node, dir, pool: None, bytes, device: None, host: None, ..*ctx };
-        let native = loop_device(&small, self.name, Way::Cached)?;
+        let native = loop_device(&small, self.name, LoopIoMode::Cached)?;
         let node = Local::owned(Arc::clone(ctx.journal));
         let (journal, dir, pace) = (Arc::clone(ctx.journal), ctx.dir.clone(), ctx.pace);
         Ok(Box::new(Looped { native, disk: None, node, journal, dir, pace }))
@@ -266,9 +266,9 @@ mod tests {
 
     #[test]
     fn a_loop_device_on_nfs_is_refused_elsewhere_with_what_to_do() {
-        let said = LOOP_NFS.fits(&Ground::Files("/".into())).unwrap_err().to_string();
+        let said = LOOP_NFS.fits(&PlaceBackend::Files("/".into())).unwrap_err().to_string();
         assert!(said.contains("vmio lab run") && LOOP_NFS.native_alone().is_some(), "{said}");
-        assert!(LOOP.fits(&Ground::Files("/".into())).is_ok() && LOOP.native_alone().is_none());
+        assert!(LOOP.fits(&PlaceBackend::Files("/".into())).is_ok() && LOOP.native_alone().is_none());
         let kernel = |text: &str| (NFS_CLIENT.check)(&Tree::default().file("/proc/filesystems", text, (0, 1)));
         assert!(kernel("nodev\tnfsd\n\text4\n").unwrap_err().to_string().contains("no NFS client"));
         assert_eq!(kernel("nodev\tnfs\nnodev\tnfs4\n"), Ok(()));

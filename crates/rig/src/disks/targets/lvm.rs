@@ -3,7 +3,7 @@
 use vmio_look::require::Requirement;
 
 use super::{Prepared, Result, Target, TargetCtx, Unfit, volume};
-use crate::disks::places::Ground;
+use crate::disks::places::PlaceBackend;
 
 /// Entry `lvm`.
 pub struct Lvm;
@@ -24,8 +24,8 @@ impl Target for Lvm {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
-        volume::fits(self.name(), "lvm:VG", ground)
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        volume::fits(self.name(), "lvm:VG", backend)
     }
     fn prepare(&self, ctx: &TargetCtx<'_>) -> Result<Box<dyn Prepared>> {
         volume::prepare(ctx, self.name())

@@ -4,7 +4,7 @@
 use vmio_look::require::Requirement;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 
 /// Entry `lvm-thin`.
 pub struct LvmThin;
@@ -22,8 +22,8 @@ impl Target for LvmThin {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
-        volume::fits(self.name(), "lvmthin:VG/POOL", ground)
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        volume::fits(self.name(), "lvmthin:VG/POOL", backend)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {
         true

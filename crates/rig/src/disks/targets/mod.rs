@@ -14,15 +14,18 @@ use std::sync::Arc;
 use vmio_look::require::Requirement;
 use vmio_model::cell;
 pub use vmio_model::cell::State;
-pub use vmio_node::spare::{Identity, Pinned};
-use vmio_node::{Journal, Node, spare};
+pub use vmio_node::device_safety::{Identity, Pinned};
+use vmio_node::{Journal, Node};
 
 use crate::disks::Storage;
-use crate::disks::places::{self, Ground, Pool};
-use crate::nets::{self, Namespace, NetPath};
+use crate::disks::places::{PlaceBackend, Pool};
+use crate::nets::{Namespace, NetPath};
 
 mod device;
 pub mod elsewhere;
+mod error;
+#[cfg(test)]
+mod example;
 pub(super) mod loopdev;
 mod looped;
 mod lvm;
@@ -39,6 +42,7 @@ mod unfit;
 mod volume;
 mod zvol;
 
+pub use error::{Error, Result};
 pub use scratch::not_in_memory;
 pub use unfit::Unfit;
 
@@ -131,8 +135,8 @@ pub trait Target: Sync {
     }
     /// Whether it can be made in a place, else why not and what to do. What is a file by nature
     /// needs a place that holds files.
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
-        holds_files(ground)
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        holds_files(backend)
     }
     /// Whether a running guest is given other storage for the state that a cell needs
     /// ([`Prepared::exchange`]), which not every QEMU can do.
@@ -203,9 +207,9 @@ pub trait Prepared: Send {
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {
         scratch::flush(self.native())
     }
-    /// A cell wrote by such a disk, whose zeroes or discards may have given blocks back: what was
-    /// written out is so no longer, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
-    fn soiled(&mut self, _asked: &cell::Attachment) {}
+    /// A cell wrote by such a disk, and its zeroes or discards may have given blocks back: they are not written out
+    /// any more, and the next [`Prepared::reset`] or [`Prepared::exchange`] sees to it.
+    fn mark_dirty(&mut self, _asked: &cell::Attachment) {}
     /// After a cell that failed: an error if what serves such a disk is gone.
     fn sound(&mut self, _asked: &cell::Attachment) -> Result<()> {
         Ok(())
@@ -288,8 +292,8 @@ pub enum Given {
 const WRITTEN_OUT: &str = "it is written out by nature; use sparse, qcow2 or a thin volume";
 
 /// Whether a place holds files, else why not.
-fn holds_files(ground: &Ground) -> Result<(), Unfit> {
-    ground.pool().map_or(Ok(()), |pool| Err(Unfit::NoFiles(pool.clone())))
+fn holds_files(backend: &PlaceBackend) -> Result<(), Unfit> {
+    backend.pool().map_or(Ok(()), |pool| Err(Unfit::NoFiles(pool.clone())))
 }
 
 /// The target of that name.
@@ -302,109 +306,6 @@ fn facts<const N: usize>(facts: [(&str, String); N]) -> BTreeMap<String, String>
     facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Result of this folder.
-pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// Why a target cannot be used. Says what failed, on what, and what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A system call failed.
-    #[error("cannot {what} {}: {source}", path.display())]
-    Io {
-        /// `punch holes into`, …
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// Not enough space, or it cannot be told.
-    #[error(transparent)]
-    Space(#[from] crate::disks::space::Error),
-    /// It became full while it was written.
-    #[error("{}: {source}; free some space or quota, or use a study with a smaller size.target_mib", path.display())]
-    Full {
-        /// Which file.
-        path: PathBuf,
-        /// `No space left on device`, `Disk quota exceeded`.
-        source: std::io::Error,
-    },
-    /// The file system cannot do direct I/O.
-    #[error("{}: {filesystem} has no direct I/O (O_DIRECT), so the page cache would be measured; use --on a directory on a disk", dir.display())]
-    NoDirect {
-        /// Where.
-        dir: PathBuf,
-        /// File system type.
-        filesystem: String,
-    },
-    /// A device that must not be written.
-    #[error("{} is not used: {reason}", device.display())]
-    Refused {
-        /// The device.
-        device: PathBuf,
-        /// What it holds or who uses it, and what to do.
-        reason: String,
-    },
-    /// The kernel did not do what was asked.
-    #[error("{}: {reason}", path.display())]
-    NotAsAsked {
-        /// On what.
-        path: PathBuf,
-        /// Asked and found.
-        reason: String,
-    },
-    /// What serves a target has failed.
-    #[error("the storage server of {}: {reason}", path.display())]
-    Server {
-        /// The file that it serves.
-        path: PathBuf,
-        /// What became of it.
-        reason: String,
-    },
-    /// A tool could not make an image.
-    #[error("{command} failed: {reason}")]
-    Tool {
-        /// What was run.
-        command: String,
-        /// What it said.
-        reason: String,
-    },
-    /// An image is not what it should be.
-    #[error(transparent)]
-    Image(#[from] vmio_look::images::info::Error),
-    /// The place cannot take it.
-    #[error("{error}; {}", error.help)]
-    Place {
-        /// What is wrong, and what to do.
-        #[from]
-        error: places::Error,
-    },
-    /// There is no way to the host that serves it.
-    #[error(transparent)]
-    Link(#[from] nets::Error),
-    /// What was made is no longer where it was made, or no longer what it was.
-    #[error("{} is not what vmio made there any more: {reason}; vmio wrote to its own file alone and has ended the run: find out who may write the directories above it, or use --on a directory that only its service user and root may write", path.display())]
-    Exchanged {
-        /// Where it was made.
-        path: PathBuf,
-        /// What was found.
-        reason: String,
-    },
-    /// From the node or its journal.
-    #[error(transparent)]
-    Node(#[from] vmio_node::Error),
-}
-
-impl From<spare::Error> for Error {
-    fn from(error: spare::Error) -> Self {
-        match error {
-            spare::Error::Io { what, path, source } => Self::Io { what, path, source },
-            spare::Error::Refused { device, reason } => Self::Refused { device, reason },
-            spare::Error::Node(error) => Self::Node(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -415,17 +316,22 @@ mod tests {
     fn contract_of_every_target() {
         for (i, target) in ALL.iter().enumerate() {
             let name = target.name();
-            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys and file names use these characters");
             assert!(ALL[..i].iter().all(|t| t.name() != name), "{name} twice");
-            assert!(!target.about().is_empty());
             assert_eq!(find(name).unwrap().name(), name);
+        }
+        let example: &dyn Target = &example::Zeros;
+        assert!(example.elsewhere().is_some());
+        for target in ALL.iter().copied().chain([example]) {
+            let name = target.name();
+            assert!(!name.contains([' ', ',', '/', '+']), "{name}: cell keys and file names use these characters");
+            assert!(!target.about().is_empty());
             let space = target.space(1 << 20, 2);
             assert!(space.taken_bytes >= 1 << 20 && space.taken_bytes >= space.prepared_bytes, "{name}: {space:?}");
             // What loses its data is not written out before: it takes its blocks when they are first written.
             assert!(!target.refilled(None) || space.prepared_bytes == 0, "{name}: {space:?}");
             assert!(target.native_alone().is_none() || target.guests_alone().is_none(), "nobody has {name}");
             for requirement in target.requirements() {
-                assert!(!requirement.why.is_empty() && !requirement.mend.is_empty(), "{name}: {}", requirement.name);
+                assert!(!requirement.why.is_empty() && !requirement.fix.is_empty(), "{name}: {}", requirement.name);
                 // On a machine with nothing each must be unmet, or it checks nothing.
                 assert!((requirement.check)(&Tree::default()).is_err(), "{name}: {}", requirement.name);
             }

@@ -33,7 +33,7 @@ impl Target for Nbd {
                 Requirement {
                     name: DAEMON,
                     why: "serves the disk on the other host",
-                    mend: "apt install qemu-system-common, or leave out the target `nbd`",
+                    fix: "apt install qemu-system-common, or leave out the target `nbd`",
                     check: |reader| program(reader, DAEMON),
                 },
                 nets::IP,

@@ -136,7 +136,7 @@ impl Target for Qcow2 {
         &[Requirement {
             name: QEMU_IMG,
             why: "makes the images",
-            mend: "apt install qemu-utils (on Proxmox it comes with pve-qemu-kvm), or leave out the qcow2 targets",
+            fix: "apt install qemu-utils (on Proxmox it comes with pve-qemu-kvm), or leave out the qcow2 targets",
             check: |reader| require::program(reader, QEMU_IMG),
         }]
     }

@@ -7,7 +7,7 @@ use vmio_look::require::{Missing, Requirement};
 use vmio_node::Reader;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 use crate::qemu::find_qemu;
 
 /// Where distributions keep the modules of a QEMU that has any.
@@ -28,15 +28,15 @@ impl Target for Rbd {
         &[Requirement {
             name: "QEMU's RBD driver",
             why: "a guest's disk goes through librbd",
-            mend: "apt install qemu-block-extra (Proxmox's QEMU has it built in), or measure the native side alone",
+            fix: "apt install qemu-block-extra (Proxmox's QEMU has it built in), or measure the native side alone",
             check: qemu_has_rbd,
         }]
     }
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
-        volume::fits(self.name(), "rbd:POOL", ground)
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        volume::fits(self.name(), "rbd:POOL", backend)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {
         true

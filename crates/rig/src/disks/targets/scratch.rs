@@ -68,9 +68,10 @@ impl Scratch {
     /// Makes `vmio-<name>.raw` in the directory of the context.
     pub fn make(ctx: &TargetCtx<'_>, name: &str) -> Result<Self> {
         // A directory that is held is used by its descriptor, under the name that it was given.
-        let dir = match ctx.journal.holds(&ctx.dir) {
-            true => ctx.dir.clone(),
-            false => ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?,
+        let dir = if ctx.journal.holds(&ctx.dir) {
+            ctx.dir.clone()
+        } else {
+            ctx.dir.canonicalize().map_err(io("use", &ctx.dir))?
         };
         not_in_memory(&dir)?;
         let bytes = ctx.bytes.max(1).next_multiple_of(MIB);

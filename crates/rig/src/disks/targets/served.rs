@@ -50,7 +50,7 @@ impl Target for Served {
         &[Requirement {
             name: DAEMON,
             why: "serves the disk in place of QEMU",
-            mend: "apt install qemu-system-common (on Proxmox it comes with pve-qemu-kvm), or leave out the target `served`",
+            fix: "apt install qemu-system-common (on Proxmox it comes with pve-qemu-kvm), or leave out the target `served`",
             check: |reader| require::program(reader, DAEMON),
         }]
     }

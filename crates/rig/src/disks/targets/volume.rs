@@ -22,7 +22,7 @@ use super::scratch::{self, MIB};
 use super::{Demands, Error, Prepared, Result, State, TargetCtx, Unfit};
 use crate::disks::Storage;
 use crate::disks::places::tools::exec;
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 
 /// How long udev may take to show a new volume.
 const APPEARS: Duration = Duration::from_secs(15);
@@ -41,11 +41,11 @@ pub const OWN_CACHE: &str = "what is cached of it is in the memory of its client
 const BLKDISCARD: rustix::ioctl::Opcode = 0x1277;
 
 /// Whether a target that makes volumes named `target` can be had in a place.
-pub fn fits(target: &str, form: &'static str, ground: &Ground) -> Result<(), Unfit> {
-    match ground {
-        Ground::Volumes(pool) if pool.target() == target => Ok(()),
-        Ground::Volumes(pool) => Err(Unfit::OtherVolumes { pool: pool.clone(), form }),
-        Ground::Files(_) | Ground::Modelled(_) => Err(Unfit::NoVolumes { form }),
+pub fn fits(target: &str, form: &'static str, backend: &PlaceBackend) -> Result<(), Unfit> {
+    match backend {
+        PlaceBackend::Volumes(pool) if pool.target() == target => Ok(()),
+        PlaceBackend::Volumes(pool) => Err(Unfit::OtherVolumes { pool: pool.clone(), form }),
+        PlaceBackend::Files(_) | PlaceBackend::Modelled(_) => Err(Unfit::NoVolumes { form }),
     }
 }
 
@@ -382,7 +382,7 @@ impl Prepared for VolumeTarget {
             _ => BTreeMap::new(),
         }
     }
-    fn soiled(&mut self, _asked: &cell::Attachment) {
+    fn mark_dirty(&mut self, _asked: &cell::Attachment) {
         self.filled = false;
     }
     fn settle(&mut self, _asked: &cell::Attachment) -> Result<()> {

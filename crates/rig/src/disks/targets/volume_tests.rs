@@ -94,8 +94,8 @@ fn zfs_is_given_time_to_tell() {
 
 #[test]
 fn a_study_for_another_kind_of_place_is_told_which() {
-    let files = Ground::Files("/srv".into());
-    let thin = Ground::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
+    let files = PlaceBackend::Files("/srv".into());
+    let thin = PlaceBackend::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
     assert_eq!(fits("lvm-thin", "lvmthin:VG/POOL", &thin), Ok(()));
     assert!(fits("lvm-thin", "lvmthin:VG/POOL", &files).unwrap_err().to_string().contains("--on lvmthin:VG/POOL"));
     assert!(fits("zvol", "zfs:POOL", &thin).unwrap_err().to_string().contains("LVM thin pool v/p"));

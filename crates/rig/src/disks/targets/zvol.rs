@@ -4,7 +4,7 @@
 use vmio_look::require::Requirement;
 
 use super::{Prepared, Result, Space, Target, TargetCtx, Unfit, volume};
-use crate::disks::places::{Ground, Pool};
+use crate::disks::places::{PlaceBackend, Pool};
 
 /// Entry `zvol`.
 pub struct Zvol;
@@ -22,8 +22,8 @@ impl Target for Zvol {
     fn native_is_a_device(&self) -> bool {
         true
     }
-    fn fits(&self, ground: &Ground) -> Result<(), Unfit> {
-        volume::fits(self.name(), "zfs:POOL[/DATASET]", ground)
+    fn fits(&self, backend: &PlaceBackend) -> Result<(), Unfit> {
+        volume::fits(self.name(), "zfs:POOL[/DATASET]", backend)
     }
     fn refilled(&self, _pool: Option<&Pool>) -> bool {
         true

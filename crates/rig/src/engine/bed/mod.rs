@@ -15,7 +15,7 @@ use vmio_node::{Journal, Node};
 
 use self::native::Natives;
 use self::net::Paths;
-use self::sides::Way;
+use self::sides::DiskKey;
 use crate::disks::modelled::Modelled;
 use crate::disks::places::Health;
 use crate::disks::targets::{self, Prepared};
@@ -25,7 +25,7 @@ use crate::engine::watcher::Watcher;
 use crate::image::Image;
 use crate::limits::Limits;
 use crate::nodes::Nodes;
-use crate::probes::Thing;
+use crate::probes::ProbeSubject;
 
 pub mod native;
 pub mod net;
@@ -41,16 +41,16 @@ pub struct Bed<'a> {
     /// This host.
     pub local: Arc<dyn Node>,
     pub journal: Arc<Journal>,
-    /// It, the guests that run now, and the other machines.
+    /// This host, the guests that run now, and the other machines.
     pub nodes: Nodes,
     pub targets: Targets,
     pub paths: Paths,
     /// What native actors and containers are held to.
     pub natives: Natives,
-    /// What this host's power is told by.
-    pub meters: Vec<Thing>,
+    /// What the power of this host is read from.
+    pub meters: Vec<ProbeSubject>,
     /// The guests that the cells need, with their disks.
-    pub sides: BTreeMap<Side, Vec<Way>>,
+    pub sides: BTreeMap<Side, Vec<DiskKey>>,
     /// What their hypervisors are held to.
     pub hypervisors: Option<Limits>,
     /// `None` where the study has no guest.
@@ -63,7 +63,7 @@ pub struct Bed<'a> {
     pub progress: &'a dyn Fn(&str),
 }
 
-/// What is stored of the run beside its samples.
+/// What is stored of the run besides its samples.
 pub struct Record<'a> {
     pub store: &'a dyn Store,
     pub run: i64,
@@ -81,9 +81,8 @@ impl Record<'_> {
         self.store.add_effective(self.run, at, found)
     }
 
-    /// Counts bytes written beside the cells. Stored at once: a run that is taken up again knows nothing
-    /// else of them.
-    pub fn beside(&mut self, bytes: u64) -> anyhow::Result<()> {
+    /// Counts bytes written outside of the measured cells. Stored at once: a resumed run knows of them by this alone.
+    pub fn record_extra_writes(&mut self, bytes: u64) -> anyhow::Result<()> {
         if bytes == 0 {
             return Ok(());
         }

@@ -12,27 +12,28 @@ use crate::limits::{self, Limits, Share};
 /// The native sides and the containers of a run, each with its group or why it has none.
 pub type Natives = BTreeMap<Side, Result<Limits, limits::Error>>;
 
-/// The native sides and containers of cells, with what they are held to. The plain one is there in any case: what is written and
-/// probed beside the cells runs on it. Those that work at the same time are on different processors as far as there are
-/// enough; who has none to choose from comes first.
+/// The native sides and containers of cells, with what they are held to. The plain native side is always among them:
+/// preconditioning and probes for caps run on it. Co-runners, which work in the same cell, get different processors as
+/// far as there are enough; sides with fewer processors to choose from choose first.
 fn shares(study: &Study, cells: &[Cell], reader: &dyn Reader) -> BTreeMap<Side, Share> {
     let plain = Side::native();
-    let mut beside: BTreeMap<&Side, BTreeSet<&Side>> = BTreeMap::from([(&plain, BTreeSet::new())]);
+    // By side: the sides that share a cell with it.
+    let mut co_runners: BTreeMap<&Side, BTreeSet<&Side>> = BTreeMap::from([(&plain, BTreeSet::new())]);
     for cell in cells {
         let at_once: BTreeSet<&Side> =
             cell.actors().map(|actor| &actor.side).filter(|side| side.shares_kernel() && !side.is_afar()).collect();
         for side in &at_once {
-            beside.entry(side).or_default().extend(at_once.iter().filter(|other| *other != side));
+            co_runners.entry(side).or_default().extend(at_once.iter().filter(|other| *other != side));
         }
     }
-    let mut order: Vec<&Side> = beside.keys().copied().collect();
-    // Stable: who may choose chooses in the order of the names.
+    let mut order: Vec<&Side> = co_runners.keys().copied().collect();
+    // The sort is stable: sides with a free choice stay in the order of their names.
     order.sort_by_key(|side| if side.shape.pins.is_empty() { usize::MAX } else { side.shape.pins.len() });
     let mut shares: BTreeMap<Side, Share> = BTreeMap::new();
     let mut used: BTreeMap<&Side, Vec<u32>> = BTreeMap::new();
     for side in order {
         let has = study.guest.of(side);
-        let taken = beside[side].iter().filter_map(|other| used.get(other)).flatten().copied().collect();
+        let taken = co_runners[side].iter().filter_map(|other| used.get(other)).flatten().copied().collect();
         let pins = side.shape.pins.clone();
         let share = Share { pins, taken, ..Share::of(has.vcpus, has.memory_bytes()) };
         used.insert(side, limits::chosen(reader, &share));
@@ -100,8 +101,8 @@ mod tests {
     fn cells(of: &[&[&Side]]) -> Vec<Cell> {
         let cell = |sides: &&[&Side]| {
             let mut cell = Cell::of(sides[0].clone(), Subject::Machine, "a");
-            let beside = |side: &&Side| Actor { side: (*side).clone(), ..cell.lead.clone() };
-            cell.beside = sides[1..].iter().map(beside).collect();
+            let co_runner = |side: &&Side| Actor { side: (*side).clone(), ..cell.lead.clone() };
+            cell.beside = sides[1..].iter().map(co_runner).collect();
             cell
         };
         of.iter().map(cell).collect()
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(placed(&[&[&first, &second, &third]], &[&first, &second, &third]), [&[3][..], &[2], &[0, 1]]);
         assert_eq!(placed(&[&[&first, &pinned]], &[&first, &pinned]), [[2], [3]], "who cannot choose goes first");
         assert_eq!(placed(&[&[&first, &wide, &pinned]], &[&first, &wide, &pinned]), [[1], [2], [3]]);
-        assert_eq!(placed(&[&[&first], &[&second, &pinned]], &[&first, &second]), [[3], [2]], "only those beside it");
+        assert_eq!(placed(&[&[&first], &[&second, &pinned]], &[&first, &second]), [[3], [2]], "only its co-runners");
         let fifth = native(5, 4, &[]);
         assert_eq!(
             placed(&[&[&first, &fifth]], &[&first, &fifth]),

@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_path_is_counted_once_whatever_works_over_it_and_there_are_so_many() {
         let on = |nth: u32, workload: &str, peer: &str| {
-            let subject = Subject::Path { network: "uplink".into(), peer: peer.into(), nic: None };
+            let subject = Subject::path("uplink", peer, None);
             Cell::of(Side { nth, ..Side::native() }, subject, workload)
         };
         let mut cells: Vec<Cell> = (0..256).map(|nth| on(nth, "iperf3-tcp", "host")).collect();
@@ -258,8 +258,7 @@ mod tests {
             interface: interface.into(),
         };
         let rivals = [rival("e1000", "eth0"), rival("virtio-net", "eth1")];
-        let subject =
-            |nic: &str| Subject::Path { network: "shared".into(), peer: "host".into(), nic: Some(Nic::new(nic)) };
+        let subject = |nic: &str| Subject::path("shared", "host", Some(Nic::new(nic)));
         let actor = |nic: &str| Cell::of(Side::of("qemu"), subject(nic), "iperf3-tcp").lead;
         let guest = || Fake::new("guest").installed("ip").command(|_| Some(says("")));
         let both = guest().file("/sys/class/net/eth0/carrier", "1\n").file("/sys/class/net/eth1/carrier", "1\n");

@@ -87,7 +87,7 @@ impl<'a> Bed<'a> {
         if parts.power_command.is_some() {
             progress("listening to the meter of --power-command");
         }
-        let meters = power::things(&local, parts.power_command, study.repeat.seconds)
+        let meters = power::subjects(&local, parts.power_command, study.repeat.seconds)
             .context("cannot use the meter of --power-command")?;
         let cells = study.cells_but(&Skipped::keys(&run.skipped));
         let sides = sides(&cells);
@@ -190,7 +190,7 @@ fn targets_of(
 
 /// Makes the modelled disk of a place that is one; targets then go there.
 fn modelled_disk(parts: &Parts<'_>, placed: &mut Placed, cells: &[Cell]) -> anyhow::Result<Option<Modelled>> {
-    let Some(disk) = placed.place.ground.modelled() else { return Ok(None) };
+    let Some(disk) = placed.place.backend.modelled() else { return Ok(None) };
     let bytes = modelled::size(disk, placed.needed_bytes);
     (parts.progress)(&format!("making the modelled disk ({} MiB of memory)", bytes >> 20));
     let takes = |name: &str| targets::find(name).is_some_and(|target| target.takes_device());
@@ -220,7 +220,7 @@ fn storage(
     let health = Health::of(&placed.place);
     health.during({
         let (dir, scratch) = (placed.dir.clone(), scratch.clone());
-        let in_state = placed.place.ground.pool().is_some();
+        let in_state = placed.place.backend.pool().is_some();
         move || {
             // Our own state directory may lie behind a link.
             let dir = if in_state { dir.canonicalize()? } else { dir };
@@ -264,7 +264,7 @@ fn make_targets(
         let (prepared, backing, mut settings) = health
             .during({
                 let (local, journal, dir) = (local.clone(), journal.clone(), scratch.to_owned());
-                let (pool, device) = (placed.place.ground.pool().cloned(), given.clone());
+                let (pool, device) = (placed.place.backend.pool().cloned(), given.clone());
                 let (bytes, force, pace) = (study.target_bytes(), parts.force, parts.pace);
                 let (place, host) = (placed.backing.clone(), host.clone());
                 move || {

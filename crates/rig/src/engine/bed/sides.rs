@@ -11,19 +11,19 @@ use crate::engine::environment;
 use crate::guests::{self, GuestKind};
 use crate::limits::{self, Limits, Share};
 
-/// A way to see a target: by a device, or as it is.
-pub type Way = (String, Option<Attachment>);
+/// A disk of a guest: its target, and how it is attached; `None` where a container has the target itself.
+pub type DiskKey = (String, Option<Attachment>);
 
 /// The guests that cells need, each with the disks that it has in any of them: a round boots one of each. One that
 /// another one sends to is among them.
-pub fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<Way>> {
-    let mut all: BTreeMap<Side, Vec<Way>> = BTreeMap::new();
+pub fn sides(cells: &[Cell]) -> BTreeMap<Side, Vec<DiskKey>> {
+    let mut all: BTreeMap<Side, Vec<DiskKey>> = BTreeMap::new();
     for actor in cells.iter().flat_map(Cell::with_neighbours).filter(|a| !a.side.is_native()) {
-        let ways = all.entry(actor.side.clone()).or_default();
+        let keys = all.entry(actor.side.clone()).or_default();
         if let Some(target) = actor.target() {
-            let way = (target.to_owned(), actor.attachment().cloned());
-            if !ways.contains(&way) {
-                ways.push(way);
+            let key = (target.to_owned(), actor.attachment().cloned());
+            if !keys.contains(&key) {
+                keys.push(key);
             }
         }
     }
@@ -37,16 +37,17 @@ pub fn hypervisor_share(study: &Study, gentle: bool, local: &dyn Node) -> (u32, 
         let own_mib = guests::find(&side.kind).map_or(0, GuestKind::own_mib);
         u64::from(study.guest.of(side).memory_mib) + u64::from(own_mib)
     };
-    match gentle {
-        true => (1, sides(&study.cells()).keys().filter(|side| !side.shares_kernel()).map(memory).sum::<u64>() * MIB),
-        false => (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local)),
+    if gentle {
+        (1, sides(&study.cells()).keys().filter(|side| !side.shares_kernel()).map(memory).sum::<u64>() * MIB)
+    } else {
+        (limits::usable_cpus(local.reader()).unwrap_or(1), environment::memory_bytes(local))
     }
 }
 
 impl Bed<'_> {
-    /// Spares the other guests from now on: each workload is held to this share of what a short
-    /// native probe of it reaches, hypervisors to one core.
-    pub fn be_gentle(&mut self, share: f64) -> anyhow::Result<()> {
+    /// Caps each workload from now on at this share of what a short native probe of it reaches, and hypervisors at one
+    /// core: the other guests are spared.
+    pub fn cap_to_share(&mut self, share: f64) -> anyhow::Result<()> {
         self.hold_hypervisors(hypervisor_share(self.study, true, &*self.local));
         self.record.environment.cap_ratio = Some(share);
         self.record.keep()
@@ -78,7 +79,7 @@ impl Bed<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use vmio_model::cell::{Actor, Aio, Cache, Nic, Shape, Subject};
-    use vmio_model::study::{Names, Sort, WorkloadName};
+    use vmio_model::study::{Names, SubjectKind, WorkloadName};
     use vmio_node::fake::Fake;
 
     use super::*;
@@ -94,7 +95,7 @@ mod tests {
         two.beside.push(Actor { side: second.clone(), ..on("qemu", "device", "seq-read").lead });
         let sends = |peer: &str| {
             let nic = Nic::new("virtio-net");
-            let path = Subject::Path { network: "shared".into(), peer: peer.into(), nic: Some(nic) };
+            let path = Subject::path("shared", peer, Some(nic));
             let cell = Cell::of(Side { nth: 1, ..Side::of("qemu") }, path, "iperf3-tcp");
             sides(&[cell]).keys().map(Side::to_string).collect::<Vec<_>>()
         };
@@ -112,9 +113,9 @@ mod tests {
             two,
         ];
         let sides = sides(&cells);
-        let booted: Vec<(String, usize)> = sides.iter().map(|(side, ways)| (side.to_string(), ways.len())).collect();
+        let booted: Vec<(String, usize)> = sides.iter().map(|(side, keys)| (side.to_string(), keys.len())).collect();
         let wanted = [("other", 1), ("qemu", 2), ("qemu#2", 1), ("qemu:vcpus=2", 0)];
-        assert_eq!(booted, wanted.map(|(side, ways)| (side.to_owned(), ways)));
+        assert_eq!(booted, wanted.map(|(side, keys)| (side.to_owned(), keys)));
     }
 
     #[test]
@@ -125,7 +126,7 @@ mod tests {
                     machine = true\nworkloads = ['a']\n\
                     [[cell]]\nactors = [{ side = 'qemu', machine = true, workload = 'a' }, \
                     { side = 'qemu', nth = 2, machine = true, workload = 'a' }]\n";
-        let workload = WorkloadName { name: "a".into(), works_on: Sort::Machine };
+        let workload = WorkloadName { name: "a".into(), works_on: SubjectKind::Machine };
         let guests = ["native", "qemu"].map(str::to_owned).into();
         let study = Study::parse("x.toml", text, &Names { guests, workloads: vec![workload], ..Names::default() });
         let (study, node) = (study.unwrap(), Fake::new("fake").file("/proc/meminfo", "MemTotal: 8388608 kB\n"));

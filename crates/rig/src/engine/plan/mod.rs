@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context as _;
-use vmio_look::backing::Backing;
 use vmio_look::neighbours::{self, Others};
 use vmio_model::cell::Cell;
 use vmio_model::failure::{Exit, Failure};
@@ -14,23 +12,25 @@ use vmio_model::result::{Skipped, WorkloadTraits};
 use vmio_model::run::Run;
 use vmio_model::study::plan::{self as reckon, Plan};
 use vmio_model::study::{GIB, Study};
-use vmio_node::{Node, Reader, spare};
+use vmio_node::Node;
 
 use self::elsewhere::{refuse_idle, uses_host};
+use self::place::{existing_part, place, room_elsewhere};
 use self::rates::{needed_bytes, rates, refilled};
 use self::unmet::unmet;
 use super::bed::{native, net, sides};
-use crate::disks::places::{self, Ground, Place};
+use crate::disks::places::PlaceBackend;
 use crate::disks::space::gib;
-use crate::disks::targets::Pinned;
-use crate::disks::{modelled, space, targets};
+use crate::disks::targets;
 use crate::gentle::instance::{self, Unseen};
 use crate::image::OwnKernel;
 use crate::limits::{self, Share};
-use crate::nodes::{Machine, Measured, Nodes};
+use crate::nodes::Nodes;
 use crate::{guests, workloads};
 
 mod elsewhere;
+mod paths;
+mod place;
 mod rates;
 mod states;
 #[cfg(test)]
@@ -38,12 +38,13 @@ mod tests;
 mod unmet;
 mod why_not;
 
+pub use self::place::Placed;
 pub use self::rates::takes_device;
 pub use self::why_not::{LeftOut, NoRoom, WhyNot};
 
-/// What is wished of a run beside the study.
+/// Options of a run besides its study.
 #[derive(Debug, Clone, Default)]
-pub struct Wishes {
+pub struct PlanOptions {
     /// Where targets are made, as a user names it; else where guest images are.
     pub on: Option<String>,
     /// The user's own device, which may be overwritten.
@@ -106,42 +107,21 @@ pub struct Planned {
     /// Why their latency is not visible here, where they are to be spared: then the cap and the one core are all
     /// that they get.
     pub latency_unseen: Option<Unseen>,
-    /// How the native side is held to the guest's cores and memory, and QEMU to its own: in the words of the
-    /// result, with the CPUs.
-    pub held: Held,
-}
-
-/// Where targets are made.
-#[derive(Clone)]
-pub struct Placed {
-    /// The place.
-    pub place: Place,
-    /// Where the scratch directory goes: the place, or beside the state where that holds volumes.
-    pub dir: PathBuf,
-    /// A directory that is not there and was not asked to be made.
-    pub missing: Option<PathBuf>,
-    /// The user's own device, as the target `device`, held from now on.
-    pub device: Option<Arc<Pinned>>,
-    /// What could not be seen of its users.
-    pub device_told: Vec<String>,
-    /// The disks below.
-    pub backing: Backing,
-    /// Bytes that the targets take.
-    pub needed_bytes: u64,
-    /// Memory that the guests take, which a modelled disk leaves to them.
-    pub guest_bytes: u64,
+    /// The control groups of the native side and of QEMU, in the words of the result, with the CPUs.
+    pub cgroups: CgroupPlan,
 }
 
 /// The control groups of a run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
-pub struct Held {
+#[schemars(rename = "Held")]
+pub struct CgroupPlan {
     /// Of the native side.
     pub native: String,
     /// Of QEMU; `None` where no guest is booted.
     pub qemu: Option<String>,
 }
 
-impl Held {
+impl CgroupPlan {
     /// Looks at what there is.
     fn of(study: &Study, left_out: &[LeftOut], gentle: bool, local: &dyn Node) -> Self {
         let (cores, memory_bytes) = sides::hypervisor_share(study, gentle, local);
@@ -158,38 +138,39 @@ impl Held {
 }
 
 /// Looks at the machine; changes nothing.
-pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
+pub fn look(study: Study, options: &PlanOptions, last: Option<&Run>, local: &dyn Node) -> anyhow::Result<Planned> {
     let reader = local.reader();
-    refuse_idle(&study, wishes)?;
+    refuse_idle(&study, options)?;
     // Of a run with another machine the targets are there.
-    let here = wishes.nodes.measured().is_none();
-    let mut placed = if study.has_disks() && here { Some(place(wishes, local)?) } else { None };
-    if let (None, Some(word)) = (&placed, wishes.on.clone().or(wishes.device.as_ref().map(|d| d.display().to_string())))
+    let here = options.nodes.measured().is_none();
+    let mut placed = if study.has_disks() && here { Some(place(options, local)?) } else { None };
+    if let (None, Some(word)) =
+        (&placed, options.on.clone().or(options.device.as_ref().map(|d| d.display().to_string())))
     {
         let why = format!("no cell of the study {} is on a disk, and {word} is named for one", study.name);
         return Err(Failure::new(Exit::Usage, why).help("drop --on and --device").into());
     }
     let traits = traits(&study);
-    let ground = placed.as_ref().map(|p| &p.place.ground);
+    let backend = placed.as_ref().map(|p| &p.place.backend);
     let backing = placed.as_ref().map(|p| &p.backing);
-    let refilled = ground.map(|ground| refilled(ground, wishes)).unwrap_or_default();
-    let (mut rates, rates_from) = rates(&study, last, backing, ground.and_then(Ground::modelled), refilled);
-    let fits = |name: &str| targets::find(name).zip(ground).is_none_or(|(t, ground)| t.fits(ground).is_ok());
+    let refilled = backend.map(|backend| refilled(backend, options)).unwrap_or_default();
+    let (mut rates, rates_from) = rates(&study, last, backing, backend.and_then(PlaceBackend::modelled), refilled);
+    let fits = |name: &str| targets::find(name).zip(backend).is_none_or(|(t, backend)| t.fits(backend).is_ok());
     rates.target_space.retain(|name, _| fits(name));
     // What takes its blocks when they are first written is not written before.
     for (_, space) in rates.target_space.iter_mut().filter(|(name, _)| rates.refilled_targets.contains(name)) {
         space.prepared_bytes = 0;
     }
     let others = neighbours::others(reader, "").context("cannot look for other guests")?;
-    let gentle = wishes.gentle || (!wishes.no_gentle && !others.guests.is_empty() && uses_host(&study));
-    rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &wishes.state_dir, backing));
+    let gentle = options.gentle || (!options.no_gentle && !others.guests.is_empty() && uses_host(&study));
+    rates.beside_bytes = backing.map_or(0, |backing| rates::beside(local, &study, &options.state_dir, backing));
     rates.probed = gentle;
     let cost = reckon::estimate(&study, &traits, &rates);
     let arch = study.arches().into_iter().next().unwrap_or_default();
-    let accelerator = hypervisors(&study).iter().find_map(|kind| kind.accelerator(reader, arch, &wishes.state_dir));
-    let left_out = unmet(&study, local, gentle, wishes, ground);
-    let needed_bytes = needed_bytes(&rates, wishes);
-    let space = match (&mut placed, wishes.nodes.measured()) {
+    let accelerator = hypervisors(&study).iter().find_map(|kind| kind.accelerator(reader, arch, &options.state_dir));
+    let left_out = unmet(&study, local, gentle, options, backend);
+    let needed_bytes = needed_bytes(&rates, options);
+    let space = match (&mut placed, options.nodes.measured()) {
         (Some(placed), _) => {
             placed.needed_bytes = needed_bytes;
             placed.guest_bytes = if study.is_native_only() { 0 } else { cost.memory_bytes };
@@ -198,26 +179,26 @@ pub fn look(study: Study, wishes: &Wishes, last: Option<&Run>, local: &dyn Node)
         (None, Some((machine, own))) => room_elsewhere(machine, own, study.target_bytes(), needed_bytes),
         (None, None) => Ok(String::new()),
     };
-    let kernel = wishes.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
-    let held = Held::of(&study, &left_out, gentle, local);
+    let kernel = options.kernel.clone().map(|kernel| kernel_of(&study, kernel)).transpose()?;
+    let cgroups = CgroupPlan::of(&study, &left_out, gentle, local);
     let mut planned = Planned {
         study,
-        told: wishes.told.clone(),
-        form: wishes.form.clone(),
+        told: options.told.clone(),
+        form: options.form.clone(),
         traits,
         placed,
-        nodes: wishes.nodes.clone(),
+        nodes: options.nodes.clone(),
         space,
         left_out,
         cost,
         rates_from,
         accelerator,
         kernel,
-        power_command: wishes.power_command.clone(),
+        power_command: options.power_command.clone(),
         others,
         gentle,
         latency_unseen: None,
-        held,
+        cgroups,
     };
     if gentle {
         planned.latency_unseen = instance::visible(reader, &planned.devices(local)).err();
@@ -243,75 +224,6 @@ fn kernel_of(study: &Study, kernel: OwnKernel) -> anyhow::Result<(OwnKernel, Str
     Ok((kernel, release))
 }
 
-/// Where targets go, as far as that is known before it is known what they take.
-fn place(wishes: &Wishes, local: &dyn Node) -> anyhow::Result<Placed> {
-    let reader = local.reader();
-    let place = match &wishes.on {
-        Some(on) => places::resolve(local, on),
-        None => places::directory(&space::default_dir(reader, &wishes.state_dir)),
-    }
-    .map_err(refused)?;
-    let dir = match &place.ground {
-        Ground::Files(dir) => dir.clone(),
-        Ground::Volumes(_) | Ground::Modelled(_) => wishes.state_dir.clone(),
-    };
-    let existing = existing_part(reader, &dir);
-    if !existing.is_dir() {
-        return Err(Failure::new(Exit::Precondition, format!("{} is not a directory", existing.display()))
-            .help("name a directory with --on")
-            .into());
-    }
-    let device = wishes.device.as_deref().map(|device| pin(local, device, wishes.force)).transpose()?;
-    let (device, device_told) = device.unzip();
-    let backing = backing_of(local, &place, &existing, device.as_deref())?;
-    // For volumes it is the state directory, which is made where it is missing.
-    let named = wishes.on.is_some() && matches!(place.ground, Ground::Files(_));
-    let unmade = named && !wishes.make_place && existing != dir;
-    Ok(Placed {
-        missing: unmade.then(|| dir.clone()),
-        device_told: device_told.unwrap_or_default(),
-        needed_bytes: 0,
-        guest_bytes: 0,
-        place,
-        dir,
-        device,
-        backing,
-    })
-}
-
-impl Placed {
-    /// Whether what the targets take is there, in words.
-    fn look_for_room(&self, local: &dyn Node) -> Result<String, NoRoom> {
-        let existing = existing_part(local.reader(), &self.dir);
-        let space = match &self.place.ground {
-            Ground::Files(_) => {
-                let left = space::demand(local, &existing, self.needed_bytes).map_err(targets::Error::from)?;
-                if self.needed_bytes > 0 {
-                    targets::not_in_memory(&existing)?;
-                }
-                places::usable(&existing).map_err(targets::Error::from)?;
-                left
-            }
-            Ground::Volumes(pool) => pool.demand(local, self.needed_bytes).map_err(targets::Error::from)?,
-            Ground::Modelled(disk) => {
-                return Ok(modelled::room(local.reader(), disk, self.needed_bytes, self.guest_bytes)?);
-            }
-        };
-        Ok(format!("{} left ({})", gib(space.free_bytes), space.of))
-    }
-}
-
-/// Whether what the targets take is there on another machine: what is below its directory, in words.
-fn room_elsewhere(machine: &Machine, own: &Measured, target_bytes: u64, needed_bytes: u64) -> Result<String, NoRoom> {
-    if let Some(device) = &own.device {
-        targets::elsewhere::holds(device, target_bytes)?;
-    }
-    match needed_bytes == 0 && own.device.is_some() {
-        true => Ok(String::new()),
-        false => Ok(targets::elsewhere::look(&*machine.node, &own.dir, needed_bytes)?),
-    }
-}
-
 /// Traits of the study's workloads, in the order in which they are shown: those of the list first,
 /// then the others as the study names them.
 fn traits(study: &Study) -> Vec<WorkloadTraits> {
@@ -325,43 +237,6 @@ fn traits(study: &Study) -> Vec<WorkloadTraits> {
     }
     names.retain(|name| used.contains(&name));
     names.iter().filter_map(|name| Some(workloads::find(name)?.traits())).collect()
-}
-
-/// An unmet precondition with what to do about it.
-fn refused(e: places::Error) -> Failure {
-    let exit = if e.kind == places::Kind::Unknown { Exit::Usage } else { Exit::Precondition };
-    Failure::new(exit, e.to_string()).help(e.help)
-}
-
-/// Resolves the user's own device once and for all, and sees to it that it may be overwritten.
-/// Returns what is to be told of its users.
-fn pin(local: &dyn Node, device: &Path, force: bool) -> Result<(Arc<Pinned>, Vec<String>), Failure> {
-    let pinned = Pinned::of(local, device).and_then(|pinned| {
-        let told = spare::check(local, &pinned, force)?;
-        Ok((Arc::new(pinned), told))
-    });
-    pinned.map_err(|e| Failure::new(Exit::Precondition, e.to_string()))
-}
-
-/// The disks below the place, or below the user's own device.
-fn backing_of(local: &dyn Node, place: &Place, existing: &Path, device: Option<&Pinned>) -> anyhow::Result<Backing> {
-    let path = match (device, &place.ground) {
-        (Some(device), _) => &*device.node,
-        (None, Ground::Volumes(pool)) => return Ok(pool.backing(local).map_err(refused)?),
-        (None, Ground::Files(_)) => existing,
-        // It is not there yet; its loop device counts what is moved.
-        (None, Ground::Modelled(disk)) => {
-            return Ok(Backing { modelled: Some(disk.to_string()), ..Backing::default() });
-        }
-    };
-    Backing::below(local, path).with_context(|| {
-        Failure::new(Exit::Precondition, format!("cannot tell which disk is below {}", path.display()))
-    })
-}
-
-/// The deepest part of the path that exists: what the scratch directory will lie in.
-fn existing_part(reader: &dyn Reader, dir: &Path) -> PathBuf {
-    dir.ancestors().find(|p| matches!(reader.stat(p), Ok(Some(_)))).unwrap_or(Path::new("/")).to_path_buf()
 }
 
 /// What `--gib` has to be for so many bytes: one decimal, and never too little.
@@ -453,12 +328,12 @@ impl Planned {
         if placed.device.is_some() && self.study.cells().iter().all(|c| c.targets().all(rates::takes_device)) {
             return devices;
         }
-        match &placed.place.ground {
+        match &placed.place.backend {
             // Its volumes are not there yet; they may lie on any disk below them.
-            Ground::Volumes(_) => devices.extend(placed.backing.leaves.values()),
+            PlaceBackend::Volumes(_) => devices.extend(placed.backing.leaves.values()),
             // It is nobody else's.
-            Ground::Modelled(_) => {}
-            Ground::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
+            PlaceBackend::Modelled(_) => {}
+            PlaceBackend::Files(_) => devices.extend(number(&existing_part(local.reader(), &placed.dir))),
         }
         devices
     }

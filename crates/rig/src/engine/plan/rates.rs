@@ -11,15 +11,15 @@ use vmio_model::study::Study;
 use vmio_model::study::plan::{Rates, TargetSpace};
 use vmio_node::Node;
 
-use super::Wishes;
-use crate::disks::places::Ground;
+use super::PlanOptions;
+use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Target};
 use crate::workloads;
 
 /// The targets that lose their data when a cell writes to them afresh, in this place.
-pub(super) fn refilled(ground: &Ground, wishes: &Wishes) -> Vec<String> {
-    let own = |target: &dyn Target| target.takes_device() && wishes.device.is_some();
-    let loses = |target: &&&dyn Target| target.refilled(ground.pool().filter(|_| !own(**target)));
+pub(super) fn refilled(backend: &PlaceBackend, options: &PlanOptions) -> Vec<String> {
+    let own = |target: &dyn Target| target.takes_device() && options.device.is_some();
+    let loses = |target: &&&dyn Target| target.refilled(backend.pool().filter(|_| !own(**target)));
     let mut all: Vec<_> = targets::ALL.iter().filter(loses).collect();
     all.sort_by_key(|target| target.takes_device());
     all.into_iter().map(|target| target.name().to_owned()).collect()
@@ -137,8 +137,8 @@ pub fn takes_device(name: &str) -> bool {
 }
 
 /// Bytes that the targets take in the place.
-pub(super) fn needed_bytes(rates: &Rates, wishes: &Wishes) -> u64 {
-    let named = wishes.device.is_some() || wishes.nodes.measured().is_some_and(|(_, own)| own.device.is_some());
+pub(super) fn needed_bytes(rates: &Rates, options: &PlanOptions) -> u64 {
+    let named = options.device.is_some() || options.nodes.measured().is_some_and(|(_, own)| own.device.is_some());
     let ours = |name: &str| !named || !takes_device(name);
     rates.target_space.iter().filter(|(name, _)| ours(name)).map(|(_, space)| space.taken_bytes).sum()
 }
@@ -150,15 +150,16 @@ mod tests {
 
     #[test]
     fn a_device_loses_its_data_where_it_is_a_volume_that_allocates() {
-        let (mine, none) = (Wishes { device: Some("/dev/sdx".into()), ..Wishes::default() }, Wishes::default());
-        let thin = Ground::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
-        let thick = Ground::Volumes(Pool::Lvm { vg: "v".into() });
-        let files = Ground::Files("/srv".into());
-        for (ground, wishes, loses) in
+        let (mine, none) =
+            (PlanOptions { device: Some("/dev/sdx".into()), ..PlanOptions::default() }, PlanOptions::default());
+        let thin = PlaceBackend::Volumes(Pool::LvmThin { vg: "v".into(), pool: "p".into() });
+        let thick = PlaceBackend::Volumes(Pool::Lvm { vg: "v".into() });
+        let files = PlaceBackend::Files("/srv".into());
+        for (backend, options, loses) in
             [(&thin, &none, true), (&thin, &mine, false), (&thick, &none, false), (&files, &none, false)]
         {
-            let all = refilled(ground, wishes);
-            assert_eq!(all.iter().any(|t| t == "device"), loses, "{ground:?}");
+            let all = refilled(backend, options);
+            assert_eq!(all.iter().any(|t| t == "device"), loses, "{backend:?}");
             assert!(all.iter().any(|t| t == "sparse"));
         }
     }

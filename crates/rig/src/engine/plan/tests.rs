@@ -1,7 +1,7 @@
 //! What a plan says of the host that it looked at.
 #![allow(clippy::unwrap_used)]
 
-use vmio_model::study::{Names, Sort, WorkloadName};
+use vmio_model::study::{Names, SubjectKind, WorkloadName};
 use vmio_node::fake::Fake;
 
 use super::*;
@@ -26,7 +26,7 @@ workloads = ["seq-read"]
 "#;
 
 fn study() -> Study {
-    let workload = WorkloadName { name: "seq-read".into(), works_on: Sort::Disk };
+    let workload = WorkloadName { name: "seq-read".into(), works_on: SubjectKind::Disk };
     let names = Names {
         guests: vec!["native".into()],
         targets: vec!["sparse".into()],
@@ -56,8 +56,8 @@ fn traced(host: Fake) -> Fake {
 
 fn plan(host: &Fake, gentle: bool) -> Planned {
     let state = tempfile::tempdir().unwrap();
-    let wishes = Wishes { gentle, state_dir: state.path().into(), ..Wishes::default() };
-    look(study(), &wishes, None, host).unwrap()
+    let options = PlanOptions { gentle, state_dir: state.path().into(), ..PlanOptions::default() };
+    look(study(), &options, None, host).unwrap()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn hypervisors_of_other_kinds_than_the_studys_are_not_asked() {
              repeat = {{ min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, \
              max_minutes = 1.0 }}\n[[matrix]]\nsides = {sides}\nmachine = true\nworkloads = ['a']\n"
         );
-        let workload = WorkloadName { name: "a".into(), works_on: Sort::Machine };
+        let workload = WorkloadName { name: "a".into(), works_on: SubjectKind::Machine };
         let names = Names { guests: known.clone(), workloads: vec![workload], ..Names::default() };
         let study = Study::parse("x.toml", &text, &names).unwrap();
         hypervisors(&study).into_iter().map(|kind| kind.name()).collect::<Vec<_>>()

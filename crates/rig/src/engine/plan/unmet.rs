@@ -1,34 +1,31 @@
 //! Cells that cannot run on this machine, and why.
 
-use std::collections::BTreeMap;
-
 use vmio_look::require::Requirement;
-use vmio_model::cell::{Actor, Cell, Millis, Nic, Side, Subject};
+use vmio_model::cell::{Actor, Cell, Millis, Subject};
 use vmio_model::study::Study;
 use vmio_node::Node;
 
-use super::why_not::{LeftOut, WhyNot};
-use super::{Wishes, states};
-use crate::disks::places::Ground;
-use crate::disks::targets::elsewhere::DEVICE;
+use super::paths::{no_co_sender, two_cards_at_once, unreachable};
+use super::why_not::{LeftOut, WhyNot, missing};
+use super::{PlanOptions, elsewhere, states};
+use crate::disks::places::PlaceBackend;
 use crate::disks::targets::{self, Unfit};
-use crate::nets::Network;
 use crate::settings::Fit;
-use crate::{guests, nets, nics, settings, workloads};
+use crate::{guests, nets, settings, workloads};
 
 /// Cells that cannot run here, with the first unmet requirement of the entries that they name.
 pub(super) fn unmet(
     study: &Study,
     local: &dyn Node,
     gentle: bool,
-    wishes: &Wishes,
-    ground: Option<&Ground>,
+    options: &PlanOptions,
+    backend: Option<&PlaceBackend>,
 ) -> Vec<LeftOut> {
     let why = |cell: &Cell| {
         let mut actors = cell.actors();
         let unfit = actors.find_map(|actor| {
-            let why = why_not(actor, local, gentle, wishes, ground);
-            why.or_else(|| too_much_asked(actor, study, ground))
+            let why = why_not(actor, local, gentle, options, backend);
+            why.or_else(|| too_much_asked(actor, study, backend))
         });
         unfit
             .or_else(|| unsettable(cell, local))
@@ -57,19 +54,6 @@ fn unsettable(cell: &Cell, local: &dyn Node) -> Option<WhyNot> {
     })
 }
 
-/// Why the actors of a cell cannot work at once: a guest uses one device at a time on a network that all share.
-fn two_cards_at_once(cell: &Cell) -> Option<WhyNot> {
-    let mut used: BTreeMap<(Side, String), Nic> = BTreeMap::new();
-    cell.with_neighbours().find_map(|actor| {
-        let Subject::Path { network, nic: Some(nic), .. } = actor.subject else { return None };
-        let side = actor.side.to_string();
-        let before = used.entry((actor.side, network.clone())).or_insert_with(|| nic.clone());
-        let is_shared = nets::find(&network).is_some_and(|network| network.is_shared());
-        let cards = [before.label(), nic.label()];
-        (is_shared && *before != nic).then_some(WhyNot::TwoCards { side, network, cards })
-    })
-}
-
 /// Why actors cannot work on their targets at the same time: one would write over what the other reads.
 fn in_each_others_way(cell: &Cell) -> Option<WhyNot> {
     let writes = |actor: &Actor| workloads::find(&actor.workload).is_some_and(|w| w.traits().writes());
@@ -84,53 +68,17 @@ fn in_each_others_way(cell: &Cell) -> Option<WhyNot> {
     })
 }
 
-/// Why the side `ssh` cannot work so.
-fn why_not_afar(actor: &Actor, wishes: &Wishes) -> Option<WhyNot> {
-    let Some((afar, own)) = wishes.nodes.measured() else { return Some(WhyNot::NoMachine) };
-    let workload = workloads::find(&actor.workload)?;
-    if actor.state().is_some() {
-        return Some(WhyNot::StateOnOtherMachine);
-    }
-    match &actor.subject {
-        Subject::Disk { target, .. } if target == DEVICE && own.device.is_none() => {
-            return Some(WhyNot::DeviceOnOtherMachine);
-        }
-        Subject::Disk { target, .. } if targets::find(target).is_none_or(|t| t.elsewhere().is_none()) => {
-            return Some(WhyNot::TargetOnOtherMachine { target: target.clone() });
-        }
-        Subject::Disk { .. } if workload.traits().disk.is_some_and(|disk| !disk.direct && disk.engine != "psync") => {
-            return Some(WhyNot::PageCacheOfOtherMachine { workload: actor.workload.clone() });
-        }
-        Subject::Path { .. } => return Some(WhyNot::PathFromOtherMachine),
-        Subject::Disk { .. } | Subject::Machine => {}
-    }
-    if !actor.side.shape.is_plain() {
-        return Some(WhyNot::ShapeOfOtherMachine);
-    }
-    missing(workload.requirements(), &*afar.node).map(on_other_machine(&afar.address))
-}
-
-fn on_other_machine(address: &str) -> impl Fn(WhyNot) -> WhyNot {
-    move |why| WhyNot::OnOtherMachine { address: address.to_owned(), why: Box::new(why) }
-}
-
-/// Why a path to another machine cannot be.
-fn why_not_wire(actor: &Actor, local: &dyn Node, wishes: &Wishes) -> Option<WhyNot> {
-    let Some((peer, _)) = wishes.nodes.peer() else { return Some(WhyNot::NoPeer) };
-    if !actor.side.is_native() {
-        return Some(WhyNot::WireOfHostAlone);
-    }
-    let workload = workloads::find(&actor.workload)?;
-    let (last, serve) = workload.roles().split_last()?;
-    let there = serve.iter().flat_map(|role| role.requirements);
-    missing(last.requirements, local).or_else(|| missing(there, &*peer.node).map(on_other_machine(&peer.address)))
-}
-
-fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, ground: Option<&Ground>) -> Option<WhyNot> {
+fn why_not(
+    actor: &Actor,
+    local: &dyn Node,
+    gentle: bool,
+    options: &PlanOptions,
+    backend: Option<&PlaceBackend>,
+) -> Option<WhyNot> {
     if actor.side.is_afar() {
-        return why_not_afar(actor, wishes);
+        return elsewhere::why_not(actor, options);
     }
-    if let (Some((afar, _)), true) = (wishes.nodes.measured(), actor.subject.is_disk()) {
+    if let (Some((afar, _)), true) = (options.nodes.measured(), actor.subject.is_disk()) {
         return Some(WhyNot::TargetsElsewhere { address: afar.address.clone() });
     }
     let mut needs: Vec<&Requirement> = Vec::new();
@@ -145,13 +93,13 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
         }
         needs.extend(guest.requirements_of(shape));
     }
-    if let (Some(target), Some(ground)) = (actor.target().and_then(targets::find), ground)
-        && (wishes.device.is_none() || !target.takes_device())
+    if let (Some(target), Some(backend)) = (actor.target().and_then(targets::find), backend)
+        && (options.device.is_none() || !target.takes_device())
     {
-        if let Err(unfit) = target.fits(ground) {
+        if let Err(unfit) = target.fits(backend) {
             return Some(WhyNot::Target(unfit));
         }
-        match ground.pool() {
+        match backend.pool() {
             Some(pool) => {
                 needs.extend(pool.requirements());
                 // What a hypervisor needs to open its volumes.
@@ -162,12 +110,16 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
             None => needs.extend(target.requirements()),
         }
     }
-    if let Subject::Path { network, peer, nic } = &actor.subject {
+    if let Subject::Path { network, peer, nic, co_sender } = &actor.subject {
         match unreachable(network, peer, nic.as_ref()) {
             Ok(network) => {
                 needs.extend(network.requirements());
+                if let Some(why) = co_sender.as_ref().and_then(|end| no_co_sender(network, peer, end, &actor.workload))
+                {
+                    return Some(why);
+                }
                 if !network.is_ours()
-                    && let Some(why) = why_not_wire(actor, local, wishes)
+                    && let Some(why) = elsewhere::why_not_wire(actor, local, options)
                 {
                     return Some(why);
                 }
@@ -186,8 +138,8 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
     if let Some(why) = only_read.or(no_guest).or(no_native) {
         return Some(WhyNot::Target(Unfit::NotFor(why)));
     }
-    let own = wishes.device.is_some() && target.is_some_and(|target| target.takes_device());
-    if let Some(why) = states::why_not(actor, gentle, ground.and_then(Ground::pool).filter(|_| !own)) {
+    let own = options.device.is_some() && target.is_some_and(|target| target.takes_device());
+    if let Some(why) = states::why_not(actor, gentle, backend.and_then(PlaceBackend::pool).filter(|_| !own)) {
         return Some(why);
     }
     if actor.is_warm() {
@@ -203,7 +155,7 @@ fn why_not(actor: &Actor, local: &dyn Node, gentle: bool, wishes: &Wishes, groun
 }
 
 /// Why an actor cannot work as the study asks, whatever this machine has.
-fn too_much_asked(actor: &Actor, study: &Study, ground: Option<&Ground>) -> Option<WhyNot> {
+fn too_much_asked(actor: &Actor, study: &Study, backend: Option<&PlaceBackend>) -> Option<WhyNot> {
     let (workload, tick) = (&actor.workload, workloads::find(&actor.workload)?.tick());
     let time = actor.duration.unwrap_or_else(|| Millis::from_seconds(study.repeat.seconds));
     if !time.0.is_multiple_of(tick.0) {
@@ -213,34 +165,8 @@ fn too_much_asked(actor: &Actor, study: &Study, ground: Option<&Ground>) -> Opti
     if let Some(queues) = nic.queues.filter(|queues| *queues > vcpus) {
         return Some(WhyNot::Queues { vcpus, queues });
     }
-    let on_ceph = ground.and_then(Ground::pool).is_some_and(|pool| pool.target() == "rbd");
+    let on_ceph = backend.and_then(PlaceBackend::pool).is_some_and(|pool| pool.target() == "rbd");
     on_ceph.then_some(WhyNot::NetworkOnCeph)
-}
-
-/// The first of these that this machine does not have.
-fn missing<'a>(needs: impl IntoIterator<Item = &'a Requirement>, local: &dyn Node) -> Option<WhyNot> {
-    needs.into_iter().find_map(|r| {
-        let found = (r.check)(local.reader()).err()?;
-        Some(WhyNot::Requirement { name: r.name, found, fix: r.mend })
-    })
-}
-
-/// The network of a path, or why the path cannot be.
-fn unreachable(name: &str, peer: &str, nic: Option<&Nic>) -> Result<&'static dyn Network, WhyNot> {
-    let network = nets::find(name).ok_or_else(|| WhyNot::NoNetwork(name.to_owned()))?;
-    if !network.peers().contains(&peer) {
-        let peers = network.peers().to_vec();
-        return Err(WhyNot::NoEnd { network: name.to_owned(), peer: peer.to_owned(), peers });
-    }
-    if let Some(nic) = nic {
-        if !network.takes_guests() {
-            let others = nets::ALL.iter().filter(|n| n.takes_guests()).map(|n| n.name()).collect();
-            return Err(WhyNot::NoGuests { network: name.to_owned(), others });
-        }
-        let card = nics::find(&nic.model).ok_or_else(|| WhyNot::NoCard(nic.model.clone()))?;
-        card.fits(nic).map_err(WhyNot::Card)?;
-    }
-    Ok(network)
 }
 
 #[cfg(test)]
@@ -252,7 +178,7 @@ mod tests {
     use vmio_node::fake::{Fake, says};
 
     use crate::engine::environment;
-    use crate::nodes::{Is, Known, Machine, Measured, Nodes};
+    use crate::nodes::{GuestScan, Is, Machine, Measured, Nodes};
 
     use super::*;
 
@@ -327,33 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_works_by_one_device_on_a_network_that_all_share() {
-        let actor = |network: &str, nth: u32, nic: &str, peer: &str| {
-            let subject = Subject::Path { network: network.into(), peer: peer.into(), nic: Some(Nic::new(nic)) };
-            Cell::of(Side { nth, ..Side::of("qemu") }, subject, "iperf3-tcp").lead
-        };
-        let told = |one: Actor, other: Actor| {
-            let mut cell = Cell::of(Side::native(), Subject::Machine, "openssl");
-            cell.beside = vec![one, other];
-            two_cards_at_once(&cell)
-        };
-        let first = || actor("shared", 0, "virtio-net", "host");
-        assert_eq!(told(first(), actor("shared", 0, "virtio-net", "remote")), None);
-        assert_eq!(told(first(), actor("shared", 1, "e1000", "host")), None, "another guest");
-        assert_eq!(told(first(), actor("bridge", 0, "e1000", "host")), None, "a bridge of its own");
-        let said = told(first(), actor("shared", 0, "e1000", "host")).unwrap().to_string();
-        assert!(said.contains("by virtio-net and by e1000 at once") && said.contains("nth = 2"), "{said}");
-        // As whom another one sends to, too.
-        assert!(told(actor("shared", 0, "virtio-net", "neighbour"), actor("shared", 1, "e1000", "host")).is_some());
-    }
-
-    #[test]
     fn a_shape_that_a_host_does_not_have_is_told() {
-        let ground = Ground::Files("/srv".into());
+        let backend = PlaceBackend::Files("/srv".into());
         let told = |host: &Fake, shape: Shape, gentle: bool| {
             let mut actor = guest("sparse", "seq-read").lead;
             actor.side.shape = shape;
-            why_not(&actor, host, gentle, &Wishes::default(), Some(&ground))
+            why_not(&actor, host, gentle, &PlanOptions::default(), Some(&backend))
         };
         let pins = |pins: &[u32]| Shape { pins: pins.to_vec(), ..Shape::default() };
         assert_eq!(told(&host(), Shape::default(), true), None);
@@ -369,7 +274,7 @@ mod tests {
         );
         let native = |shape: Shape, gentle: bool| {
             let actor = Actor { side: Side { shape, ..Side::native() }, ..native_actor() };
-            why_not(&actor, &host(), gentle, &Wishes::default(), Some(&ground))
+            why_not(&actor, &host(), gentle, &PlanOptions::default(), Some(&backend))
         };
         assert_eq!(native(Shape { vcpus: Some(2), memory_mib: Some(512), ..pins(&[1]) }, false), None);
         assert!(native(pins(&[2]), false).unwrap().to_string().contains("processor 2"));
@@ -381,14 +286,14 @@ mod tests {
     fn what_another_machine_cannot_do_is_told_with_its_name() {
         let ssh = |target: &str, workload: &str| Cell::on("ssh", target, None, workload);
         let afar = |node: Fake| {
-            let own = Measured { dir: "/srv".into(), device: None, force: false, known: Known::default() };
+            let own = Measured { dir: "/srv".into(), device: None, force: false, scan: GuestScan::default() };
             Machine { address: "ssh://away".into(), node: Arc::new(node), is: Is::Measured(own) }
         };
-        let wishes = |other: Option<Machine>| {
+        let options = |other: Option<Machine>| {
             let nodes = other.map(Nodes::from).unwrap_or_default();
-            Wishes { nodes, ..Wishes::default() }
+            PlanOptions { nodes, ..PlanOptions::default() }
         };
-        let told = |cell: &Cell, afar: Option<Machine>| why_not(&cell.lead, &host(), true, &wishes(afar), None);
+        let told = |cell: &Cell, afar: Option<Machine>| why_not(&cell.lead, &host(), true, &options(afar), None);
         let (bare, able) = (|| Some(afar(Fake::new("away"))), || Some(afar(Fake::new("away").installed("fio"))));
         let cell = ssh("preallocated", "seq-write");
         assert_eq!(told(&cell, able()), None, "nobody is spared here for it");
@@ -403,7 +308,7 @@ mod tests {
         says(&ssh("device", "seq-write"), able(), "name twice, --device");
         says(&ssh("preallocated", "dd-read"), able(), "page cache");
         says(&native("preallocated", "seq-write"), able(), "made on ssh://away");
-        let path = Subject::Path { network: "wire".into(), peer: "peer".into(), nic: None };
+        let path = Subject::path("wire", "peer", None);
         says(&Cell::of(Side::of("ssh"), path.clone(), "iperf3-tcp"), able(), "the side native");
         assert!(
             unsettable(&setting(cell, "read-ahead", "4096k"), &host()).unwrap().to_string().contains("another machine")
@@ -412,7 +317,7 @@ mod tests {
             let ends = ([192, 0, 2, 7].into(), [192, 0, 2, 1].into());
             let peer = peer.map(|node| environment::peer("ssh://b", Arc::new(node), ends, &[]));
             let actor = Cell::of(Side::of(side), path.clone(), "iperf3-tcp").lead;
-            why_not_wire(&actor, &host().installed("iperf3"), &wishes(peer))
+            elsewhere::why_not_wire(&actor, &host().installed("iperf3"), &options(peer))
         };
         assert_eq!(wire("native", Some(Fake::new("b").installed("iperf3"))), None);
         assert!(wire("native", None).unwrap().to_string().contains("--peer ssh://"));
@@ -425,21 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_cannot_be_is_told() {
-        let nic = |model: &str| Some(Nic::new(model));
-        let told =
-            |network: &str, peer: &str, nic: Option<Nic>| unreachable(network, peer, nic.as_ref()).map(Network::name);
-        assert_eq!((told("veth", "host", None), told("bridge", "host", nic("e1000"))), (Ok("veth"), Ok("bridge")));
-        assert!(told("veth", "remote", None).unwrap_err().to_string().contains("no end remote: it has host"));
-        assert!(told("veth", "host", nic("e1000")).unwrap_err().to_string().contains("use bridge or uplink"));
-        let vhost = Nic { vhost: true, ..Nic::new("e1000") };
-        assert!(told("bridge", "host", Some(vhost)).unwrap_err().to_string().contains("virtio-net"));
-    }
-
-    #[test]
     fn a_program_that_the_host_lacks_keeps_its_workloads_from_running_on_both_sides() {
-        let ground = Ground::Files("/srv".into());
-        let told = |host: &Fake, cell: Cell| why_not(&cell.lead, host, false, &Wishes::default(), Some(&ground));
+        let backend = PlaceBackend::Files("/srv".into());
+        let told = |host: &Fake, cell: Cell| why_not(&cell.lead, host, false, &PlanOptions::default(), Some(&backend));
         for cell in [guest("sparse", "dd-read"), native("sparse", "dd-read")] {
             let said = told(&host(), cell).unwrap().to_string();
             assert!(said.contains("no program dd in PATH; apt install coreutils"), "{said}");

@@ -1,8 +1,9 @@
 //! Why a cell that the study names does not run here, and why its target is not made there.
 
-use vmio_look::require::Missing;
+use vmio_look::require::{Missing, Requirement};
 use vmio_model::cell::{Cache, Cell, Millis};
 use vmio_model::result::Skipped;
+use vmio_node::Node;
 
 use crate::disks::targets::elsewhere::{DEVICE, NoFile, PREALLOCATED};
 use crate::disks::{modelled, targets};
@@ -72,6 +73,10 @@ pub enum WhyNot {
     NoNetwork(String),
     #[error("{network} has no end {peer}: it has {}", .peers.join(", "))]
     NoEnd { network: String, peer: String, peers: Vec<&'static str> },
+    #[error("no end {end} can send to {path} beside the actor: use {}", .instead.join(" or "))]
+    NoCoSender { path: String, end: String, instead: Vec<&'static str> },
+    #[error("{workload} has one sender: use udp-<rate>-<bytes>, or leave co_sender out")]
+    OneSender { workload: String },
     #[error("no guest can be plugged into {network}: use {}", .others.join(" or "))]
     NoGuests { network: String, others: Vec<&'static str> },
     #[error("there is no network device {0}")]
@@ -109,6 +114,14 @@ pub enum WhyNot {
     DropsPages { workload: String },
     #[error("with cache={cache} the guest's disk goes past the host's page cache: use writeback")]
     PastHostCache { cache: Cache },
+}
+
+/// The first of these that this machine does not have.
+pub(super) fn missing<'a>(needs: impl IntoIterator<Item = &'a Requirement>, local: &dyn Node) -> Option<WhyNot> {
+    needs.into_iter().find_map(|r| {
+        let found = (r.check)(local.reader()).err()?;
+        Some(WhyNot::Requirement { name: r.name, found, fix: r.fix })
+    })
 }
 
 /// Why what the targets take is not there, or not to be had.

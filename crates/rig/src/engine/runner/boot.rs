@@ -11,7 +11,7 @@ use vmio_node::linux::process::Status;
 use super::Runner;
 use crate::disks::{Storage, drivers, targets};
 use crate::engine::bed::prepare::read_ahead;
-use crate::engine::bed::sides::Way;
+use crate::engine::bed::sides::DiskKey;
 use crate::engine::bed::{Bed, net};
 use crate::engine::stage::Running;
 use crate::guests::{self, DiskSpec, Guest, GuestKind, GuestSpec, LaunchCtx};
@@ -41,15 +41,15 @@ impl Runner<'_> {
                 (self.bed.progress)(&format!("the guest did not shut down cleanly: {e}"));
             }
         }
-        for (at, (side, ways)) in self.bed.sides.clone().into_iter().enumerate() {
+        for (at, (side, keys)) in self.bed.sides.clone().into_iter().enumerate() {
             let kind = guests::find(&side.kind).with_context(|| format!("no guest {}", side.kind))?;
-            let running = match launch(&mut self.bed, kind, at, &side, &ways, boot) {
+            let running = match launch(&mut self.bed, kind, at, &side, &keys, boot) {
                 // Under emulation on a busy host a boot may hang by chance, and a run is more than one boot.
                 Err(error) if self.may_try_again(&error) => {
                     let what = error.to_string();
                     let first = what.lines().next().unwrap_or_default();
                     (self.bed.progress)(&format!("{first}; it is booted once more"));
-                    launch(&mut self.bed, kind, at, &side, &ways, boot)?
+                    launch(&mut self.bed, kind, at, &side, &keys, boot)?
                 }
                 launched => launched?,
             };
@@ -82,7 +82,7 @@ pub fn launch(
     entry: &dyn GuestKind,
     at: usize,
     side: &Side,
-    ways: &[Way],
+    keys: &[DiskKey],
     boot: u32,
 ) -> anyhow::Result<Running> {
     let kind = &side.kind;
@@ -97,7 +97,7 @@ pub fn launch(
     // What is warm in the guest is held open there by a loop device.
     let is_warm = |actor: &Actor| actor.side == *side && actor.state() == Some(State::WarmGuest);
     spec.modules.extend(bed.study.cells().iter().flat_map(Cell::actors).any(is_warm).then_some("loop"));
-    for (target, attachment) in ways {
+    for (target, attachment) in keys {
         spec.modules.extend(targets::find(target).iter().flat_map(|target| target.guest_modules()));
         let id = format!("d{}", spec.disks.len());
         let Some(attachment) = attachment else {
@@ -135,20 +135,18 @@ pub fn launch(
     }
     let nics = bed.paths.of_guest(side);
     spec.nics = nics.iter().map(|nic| nic.spec.clone()).collect();
-    let (cgroup_procs, enter) = match side.shares_kernel() {
-        true if side.is_afar() => (Vec::new(), Vec::new()),
-        true => {
-            let limits = bed.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
-            let limits = limits.as_ref().map_err(|why| anyhow::anyhow!("{side} has no control group: {why}"))?;
-            held.insert(HELD.to_owned(), limits.describe().to_owned());
-            (limits.procs_files(), bed.paths.of_container(side))
-        }
-        false => {
-            let procs = bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
-            let linked = |(target, _): &Way| bed.targets.made.get(target).is_some_and(|t| t.link().is_some());
-            let alone = spec.nics.is_empty() && !ways.iter().any(linked);
-            (procs, if alone { Vec::new() } else { bed.paths.host_end() })
-        }
+    let (cgroup_procs, enter) = if !side.shares_kernel() {
+        let procs = bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
+        let linked = |(target, _): &DiskKey| bed.targets.made.get(target).is_some_and(|t| t.link().is_some());
+        let alone = spec.nics.is_empty() && !keys.iter().any(linked);
+        (procs, if alone { Vec::new() } else { bed.paths.host_end() })
+    } else if side.is_afar() {
+        (Vec::new(), Vec::new())
+    } else {
+        let limits = bed.natives.get(side).with_context(|| format!("nothing was prepared for {side}"))?;
+        let limits = limits.as_ref().map_err(|why| anyhow::anyhow!("{side} has no control group: {why}"))?;
+        held.insert(HELD.to_owned(), limits.describe().to_owned());
+        (limits.procs_files(), bed.paths.of_container(side))
     };
     let ctx = LaunchCtx {
         node: bed.local.clone(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use vmio_node::Exec;
 
-use crate::engine::stage::Act;
+use crate::engine::stage::PreparedActor;
 use crate::nets::Port;
 
 /// How long a look may take.
@@ -31,10 +31,10 @@ pub struct Links(Vec<(String, Link)>);
 
 impl Links {
     /// As they are now: a command for each namespace.
-    pub fn of(acts: &[Act]) -> Self {
+    pub fn of(actors: &[PreparedActor]) -> Self {
         let mut told: BTreeMap<&[String], BTreeMap<String, Link>> = BTreeMap::new();
         let mut all = Vec::new();
-        for port in acts.iter().flat_map(|act| &act.ports) {
+        for port in actors.iter().flat_map(|prepared| &prepared.ports) {
             let there = told.entry(&port.enter).or_insert_with(|| look(port));
             let found = there.get(&port.interface).map(|link| (port.interface.clone(), *link));
             all.extend(found);

@@ -11,7 +11,7 @@ use vmio_model::study::plan::spans::hard_bytes;
 use self::observe::UNCAPPED;
 use super::bed::Bed;
 use super::measure::Rig;
-use super::stage::{Guests, Stager, Terms};
+use super::stage::{Guests, RunLimits, Stager};
 use crate::engine::stop::StopCause;
 use crate::nets;
 use crate::workloads::{self, Gentle};
@@ -36,7 +36,7 @@ pub struct Runner<'a> {
     guests: Guests,
     /// `--gentle`: the cap of each workload that was probed.
     caps: BTreeMap<String, Gentle>,
-    /// What probes could not read beside the last actors, in words.
+    /// What probes could not read during the last cell, in words.
     unread: Vec<String>,
     /// What of that was told.
     told: BTreeSet<String>,
@@ -75,10 +75,10 @@ impl<'a> Runner<'a> {
             return Ok(Some(known));
         }
         let native = Cell::on(Kind::NATIVE.name, actor.target().unwrap_or_default(), None, workload);
-        let terms = Terms { seconds: PROBE_SECONDS, most_bytes: None, caps: UNCAPPED };
-        let probe = self.observe(&native, (0, 0), terms).context("the short probe for the cap failed")?;
+        let limits = RunLimits { seconds: PROBE_SECONDS, most_bytes: None, caps: UNCAPPED };
+        let probe = self.observe(&native, (0, 0), limits).context("the short probe for the cap failed")?;
         let work = probe.work();
-        self.bed.record.beside(work.write_bytes)?;
+        self.bed.record.record_extra_writes(work.write_bytes)?;
         let cap = crate::gentle::cap::cap(work.bandwidth(), share)?.bytes_per_second;
         (self.bed.progress)(&format!("gentle: {workload} is held to {:.2} MB/s", cap.bytes() as f64 / 1e6));
         let gentle = Gentle { cap };
@@ -101,9 +101,9 @@ impl<'a> Runner<'a> {
             let cell = Cell::on(Kind::NATIVE.name, &target, None, PRECONDITION);
             let caps = self.caps_of(&cell)?;
             let seconds = (bytes / PRECONDITION_LEAST_RATE.bytes()).max(60) as f64;
-            let terms = Terms { seconds, most_bytes: Some(u64::MAX), caps: &caps };
-            let written = self.observe(&cell, (0, 0), terms).context("cannot write for steady state")?;
-            self.bed.record.beside(written.work().write_bytes)?;
+            let limits = RunLimits { seconds, most_bytes: Some(u64::MAX), caps: &caps };
+            let written = self.observe(&cell, (0, 0), limits).context("cannot write for steady state")?;
+            self.bed.record.record_extra_writes(written.work().write_bytes)?;
         }
         Ok(None)
     }
@@ -138,8 +138,8 @@ impl Rig for Runner<'_> {
 
     fn cell(&mut self, cell: &Cell, round: u32, boot: u32) -> anyhow::Result<Sample> {
         let measured = self.caps_of(cell).and_then(|caps| {
-            let terms = Terms { seconds: self.bed.study.repeat.seconds, most_bytes: None, caps: &caps };
-            self.observe(cell, (round, boot), terms)
+            let limits = RunLimits { seconds: self.bed.study.repeat.seconds, most_bytes: None, caps: &caps };
+            self.observe(cell, (round, boot), limits)
         });
         match measured {
             Ok(_) => self.tell_unread(),

@@ -14,17 +14,18 @@ use super::links::Links;
 use crate::engine::measure::Impossible;
 use crate::engine::stage::settings::{self, Chosen};
 use crate::engine::stage::warm::not_warm;
-use crate::engine::stage::{Act, Terms};
-use crate::probes::{self, Observed, Subject, Thing, Watch, foreign};
+use crate::engine::stage::{PreparedActor, RunLimits};
+use crate::probes::{self, Observed, ProbePoint, ProbeSubject, Watch, foreign};
 use crate::workloads::{self, Gentle, Serving};
 
 /// Length of the look at the device before a cell.
 const LOOK_BEFORE: Duration = Duration::from_millis(150);
 
 impl Runner<'_> {
-    /// The device for a moment before the cell: what is not ours.
-    fn look_before(&self, subjects: &[Subject]) -> anyhow::Result<Option<DeviceUse>> {
-        let disks: Vec<Subject> = subjects.iter().filter(|s| matches!(s.thing, Thing::Disk(_))).cloned().collect();
+    /// What others do at the device: its counters for a moment before the cell.
+    fn look_before(&self, points: &[ProbePoint]) -> anyhow::Result<Option<DeviceUse>> {
+        let disks: Vec<ProbePoint> =
+            points.iter().filter(|point| matches!(point.subject, ProbeSubject::Disk(_))).cloned().collect();
         if disks.is_empty() {
             return Ok(None);
         }
@@ -34,39 +35,39 @@ impl Runner<'_> {
     }
 
     /// Runs a cell with the probes around it.
-    pub fn observe(&mut self, cell: &Cell, at: (u32, u32), terms: Terms<'_>) -> anyhow::Result<Sample> {
-        let acts = self.stager().stage_all(cell, terms)?;
-        self.run_acts(cell, at, acts, settings::chosen(cell)?)
+    pub fn observe(&mut self, cell: &Cell, at: (u32, u32), limits: RunLimits<'_>) -> anyhow::Result<Sample> {
+        let actors = self.stager().stage_all(cell, limits)?;
+        self.run_actors(cell, at, actors, settings::chosen(cell)?)
     }
 
     /// Runs actors that are ready. Whatever fails: what was set for them is taken back, and what they began with
     /// their disks is brought to its end.
-    pub fn run_acts(
+    pub fn run_actors(
         &mut self,
         cell: &Cell,
         (round, boot): (u32, u32),
-        acts: Vec<Act>,
+        actors: Vec<PreparedActor>,
         chosen: Vec<Chosen>,
     ) -> anyhow::Result<Sample> {
-        let (acts, inside, entered) = self.stager().go_inside(acts)?;
-        let acts = Arc::new(acts);
+        let (actors, inside, entered) = self.stager().go_inside(actors)?;
+        let actors = Arc::new(actors);
         if let Err(error) = entered {
             return Err(match self.stager().come_out(inside) {
                 Err(left) => error.context(format!("{left:#}")),
                 Ok(()) => error,
             });
         }
-        let (mut put, set) = self.stager().put_settings(chosen, &acts)?;
+        let (mut put, set) = self.stager().put_settings(chosen, &actors)?;
         let (effective, differs) = (std::mem::take(&mut put.effective), std::mem::take(&mut put.marks));
-        let (holds, warmed) = if set.is_ok() { self.stager().warm(&acts) } else { (Vec::new(), Ok(())) };
-        let worked = set.and(warmed).and_then(|()| self.watch_acts(&acts));
+        let (holds, warmed) = if set.is_ok() { self.stager().warm(&actors) } else { (Vec::new(), Ok(())) };
+        let worked = set.and(warmed).and_then(|()| self.watch_actors(&actors));
         let let_go = self.stager().let_go(holds);
         let taken_back = self.stager().take_back(put);
         let taken_back = taken_back.and(let_go).and(self.stager().come_out(inside));
         let mut settled = Ok(());
         if worked.is_ok() {
-            for act in acts.iter() {
-                settled = settled.and(self.settle(act));
+            for prepared in actors.iter() {
+                settled = settled.and(self.settle(prepared));
             }
         }
         let Worked { before, started_unix, results, seen, lost } = match (worked, &taken_back) {
@@ -76,9 +77,9 @@ impl Runner<'_> {
             (worked, _) => worked?,
         };
         let results = results.map_err(|(place, error)| {
-            let act = &acts[place];
-            let error = self.blamed(act, error);
-            if acts.len() > 1 { error.context(act.actor.key()) } else { error }
+            let prepared = &actors[place];
+            let error = self.classify_failure(prepared, error);
+            if actors.len() > 1 { error.context(prepared.actor.key()) } else { error }
         });
         // Whatever the programs made of it: their figures are not of the path that was meant.
         let results = match (lost, results) {
@@ -86,9 +87,11 @@ impl Runner<'_> {
             (Some(lost), Err(error)) => return Err(error.context(lost)),
             (None, results) => results?,
         };
-        let with_command =
-            |(act, result): (&Act, WorkloadResult)| WorkloadResult { command: act.command(result.command), ..result };
-        let done: Vec<WorkloadResult> = acts.iter().zip(results).map(with_command).collect();
+        let with_command = |(prepared, result): (&PreparedActor, WorkloadResult)| WorkloadResult {
+            command: prepared.command(result.command),
+            ..result
+        };
+        let done: Vec<WorkloadResult> = actors.iter().zip(results).map(with_command).collect();
         let mut seen = seen?;
         self.unread = std::mem::take(&mut seen.notes);
         taken_back?;
@@ -96,40 +99,41 @@ impl Runner<'_> {
         for (at, found) in &effective {
             self.bed.record.effective(at, found)?;
         }
-        let (foreign, mut marks) = judge(&acts, &done, before.as_ref(), seen.device().as_ref());
-        let longest = acts.iter().zip(&done).filter_map(|(act, result)| act.workload.disk()?.longest_seconds(result));
+        let (foreign, mut marks) = judge(&actors, &done, before.as_ref(), seen.device().as_ref());
+        let longest =
+            actors.iter().zip(&done).filter_map(|(prepared, result)| prepared.workload.disk()?.longest_seconds(result));
         marks.extend(foreign::stalled(longest, &seen.seen));
         marks.extend(foreign::processors(&seen.seen).into_iter().chain(differs));
-        let not_warm = not_warm(&acts, &done, &seen.seen);
+        let not_warm = not_warm(&actors, &done, &seen.seen);
         not_warm.iter().for_each(|why| (self.bed.progress)(why));
         marks.extend((!not_warm.is_empty()).then_some(Mark::NotWarm));
         let mut done = done.into_iter();
         let result = done.next().unwrap_or_default();
-        let (cell, beside) = (cell.clone(), done.collect());
-        Ok(Sample { cell, round, boot, started_unix, result, beside, seen: seen.seen, foreign, marks })
+        let (cell, co_runners) = (cell.clone(), done.collect());
+        Ok(Sample { cell, round, boot, started_unix, result, beside: co_runners, seen: seen.seen, foreign, marks })
     }
 
     /// The work itself, with the probes around it.
-    fn watch_acts(&mut self, acts: &Arc<Vec<Act>>) -> anyhow::Result<Worked> {
-        let subjects = probes::each_once(acts.iter().flat_map(|act| act.subjects.clone()));
-        let links = Links::of(acts);
+    fn watch_actors(&mut self, actors: &Arc<Vec<PreparedActor>>) -> anyhow::Result<Worked> {
+        let points = probes::each_once(actors.iter().flat_map(|prepared| prepared.probe_points.clone()));
+        let links = Links::of(actors);
         if let Some(down) = links.down() {
             let why = format!("the link {down} of its path is down, in a network namespace of vmio's own: run it anew");
             return Err(Impossible(why).into());
         }
-        let before = self.look_before(&subjects)?;
+        let before = self.look_before(&points)?;
         let started_unix = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-        let watch = Watch::start(subjects)?;
-        let at_work = Arc::clone(acts);
+        let watch = Watch::start(points)?;
+        let at_work = Arc::clone(actors);
         let results = self.bed.on_storage(move || perform(&at_work))?;
         let seen = watch.stop();
-        Ok(Worked { before, started_unix, results, seen, lost: links.lost(&Links::of(acts)) })
+        Ok(Worked { before, started_unix, results, seen, lost: links.lost(&Links::of(actors)) })
     }
 
     /// What is still to be done with an actor's disk after its work.
-    fn settle(&mut self, act: &Act) -> anyhow::Result<()> {
-        let (Some(target), Some(disk)) = (act.actor.target(), &act.disk) else { return Ok(()) };
-        let Some(asked) = act.actor.attachment().cloned() else { return Ok(()) };
+    fn settle(&mut self, prepared: &PreparedActor) -> anyhow::Result<()> {
+        let (Some(target), Some(disk)) = (prepared.actor.target(), &prepared.disk) else { return Ok(()) };
+        let Some(asked) = prepared.actor.attachment().cloned() else { return Ok(()) };
         if disk.circumstances.host_cache {
             let asked = asked.clone();
             // Where it fails, the next cell shows what is still written as foreign load.
@@ -137,21 +141,21 @@ impl Runner<'_> {
         }
         let frees = asked.options.discard || asked.options.detect_zeroes != DetectZeroes::Off;
         if let Some(target) = self.bed.targets.made.get_mut(target).filter(|_| disk.traits.writes && frees) {
-            target.soiled(&asked);
+            target.mark_dirty(&asked);
         }
         Ok(())
     }
 
-    /// Why a workload failed, with who is to blame.
-    fn blamed(&mut self, act: &Act, error: workloads::Error) -> anyhow::Error {
-        let failed = match (&error, self.guests.get(&act.actor.side)) {
+    /// The error of a failed workload, with its cause: the guest is gone, or the server of its disk.
+    fn classify_failure(&mut self, prepared: &PreparedActor, error: workloads::Error) -> anyhow::Error {
+        let failed = match (&error, self.guests.get(&prepared.actor.side)) {
             (workloads::Error::Node(vmio_node::Error::Gone { .. }), Some(running)) => {
                 anyhow::Error::new(running.guest.give_up(&error.to_string()))
             }
             _ => anyhow::Error::new(error),
         };
-        let target = act.actor.target().and_then(|target| self.bed.targets.made.get_mut(target));
-        match (act.actor.attachment(), target) {
+        let target = prepared.actor.target().and_then(|target| self.bed.targets.made.get_mut(target));
+        match (prepared.actor.attachment(), target) {
             // Whatever the guest made of it: a server that is gone is the cause.
             (Some(attachment), Some(target)) => match target.sound(attachment) {
                 Ok(()) => failed,
@@ -166,7 +170,7 @@ impl Runner<'_> {
 struct Worked {
     before: Option<DeviceUse>,
     started_unix: f64,
-    /// By actor; or whose failed first, and why.
+    /// By actor; or the place of the first that failed, and why.
     results: Result<Vec<WorkloadResult>, (usize, workloads::Error)>,
     seen: vmio_node::Result<Observed>,
     /// The link that did not stay up.
@@ -178,24 +182,26 @@ struct Worked {
 ///
 /// # Errors
 /// The first that failed, by its place, and why.
-pub fn perform(acts: &[Act]) -> Result<Vec<WorkloadResult>, (usize, workloads::Error)> {
+pub fn perform(actors: &[PreparedActor]) -> Result<Vec<WorkloadResult>, (usize, workloads::Error)> {
     let mut serving = Vec::new();
-    for (place, act) in acts.iter().enumerate() {
-        serving.push(guarded(act, || act.workload.start_servers(&act.stage)).map_err(|e| (place, e))?);
+    for (place, prepared) in actors.iter().enumerate() {
+        serving.push(guarded(prepared, || prepared.workload.start_servers(&prepared.stage)).map_err(|e| (place, e))?);
     }
-    let run = |act: &Act, serving: Serving| {
-        thread::sleep(act.actor.start.duration());
-        guarded(act, || act.workload.run_served(&act.stage, serving))
+    let run = |prepared: &PreparedActor, serving: Serving| {
+        thread::sleep(prepared.actor.start.duration());
+        guarded(prepared, || prepared.workload.run_served(&prepared.stage, serving))
     };
-    if let ([act], Some(only)) = (acts, serving.pop_if(|_| acts.len() == 1)) {
-        return run(act, only).map(|result| vec![result]).map_err(|e| (0, e));
+    if let ([prepared], Some(only)) = (actors, serving.pop_if(|_| actors.len() == 1)) {
+        return run(prepared, only).map(|result| vec![result]).map_err(|e| (0, e));
     }
     let results: Vec<workloads::Result<WorkloadResult>> = thread::scope(|scope| {
-        let started = |(act, serving)| (act, thread::Builder::new().spawn_scoped(scope, move || run(act, serving)));
-        let running: Vec<_> = acts.iter().zip(serving).map(started).collect();
-        let ended = |(act, thread): (&Act, io::Result<thread::ScopedJoinHandle<'_, _>>)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|_| Err(broke(act))),
-            Err(e) => Err(unfit(act, format!("the system gives vmio no thread: {e}"))),
+        let started = |(prepared, serving)| {
+            (prepared, thread::Builder::new().spawn_scoped(scope, move || run(prepared, serving)))
+        };
+        let running: Vec<_> = actors.iter().zip(serving).map(started).collect();
+        let ended = |(prepared, thread): (&PreparedActor, io::Result<thread::ScopedJoinHandle<'_, _>>)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|_| Err(broke(prepared))),
+            Err(e) => Err(unfit(prepared, format!("the system gives vmio no thread: {e}"))),
         };
         running.into_iter().map(ended).collect()
     });
@@ -203,34 +209,35 @@ pub fn perform(acts: &[Act]) -> Result<Vec<WorkloadResult>, (usize, workloads::E
 }
 
 /// A fault of a workload's own costs its cell, not the run, and leaves nothing of the others as it is.
-fn guarded<T>(act: &Act, work: impl FnOnce() -> workloads::Result<T>) -> workloads::Result<T> {
-    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(broke(act)))
+fn guarded<T>(prepared: &PreparedActor, work: impl FnOnce() -> workloads::Result<T>) -> workloads::Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(broke(prepared)))
 }
 
-fn broke(act: &Act) -> workloads::Error {
-    unfit(act, "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into())
+fn broke(prepared: &PreparedActor) -> workloads::Error {
+    unfit(prepared, "vmio itself broke off in the middle of it, which is a fault of vmio's: please report it".into())
 }
 
-fn unfit(act: &Act, reason: String) -> workloads::Error {
-    workloads::Error::Unfit { workload: act.actor.workload.clone(), reason }
+fn unfit(prepared: &PreparedActor, reason: String) -> workloads::Error {
+    workloads::Error::Unfit { workload: prepared.actor.workload.clone(), reason }
 }
 
 /// Foreign work at the disk, and words of caution. Of several actors at one disk nobody's own share can be told.
 fn judge(
-    acts: &[Act],
+    actors: &[PreparedActor],
     results: &[WorkloadResult],
     before: Option<&DeviceUse>,
     during: Option<&DeviceUse>,
 ) -> (Foreign, Vec<Mark>) {
-    let on_disks: Vec<_> = acts.iter().zip(results).filter_map(|(act, r)| Some((act, act.disk.as_ref()?, r))).collect();
+    let on_disks: Vec<_> =
+        actors.iter().zip(results).filter_map(|(prepared, r)| Some((prepared, prepared.disk.as_ref()?, r))).collect();
     match on_disks.as_slice() {
         [] => (Foreign::default(), Vec::new()),
-        [(act, disk, result)] => {
+        [(prepared, disk, result)] => {
             let work = result.disk_work();
             let foreign = foreign::foreign(&disk.traits, disk.circumstances, &work, before, during);
             let mut marks = foreign::marks(&disk.traits, &work, during, &foreign);
             // Of what a page cache is to serve it is no caution that one did.
-            marks.retain(|mark| act.warm.is_none() || *mark != Mark::Cached);
+            marks.retain(|mark| prepared.warm.is_none() || *mark != Mark::Cached);
             (foreign, marks)
         }
         _ => (Foreign::default(), during.is_none().then_some(Mark::NotVisible).into_iter().collect()),

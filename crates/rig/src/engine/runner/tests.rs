@@ -10,21 +10,21 @@ use vmio_model::cell::{Millis, Settings, Side, Subject};
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::read_at::ReadAt;
 use vmio_model::result::{Environment, Skipped, Watched, WorkloadResult, WorkloadTraits};
-use vmio_model::study::{Names, Sort, Study, WordError};
+use vmio_model::study::{Names, Study, SubjectKind, WordError};
 use vmio_node::fake::Fake;
 use vmio_node::{Journal, Node};
 
 use super::*;
 use crate::engine::bed::net::Paths;
 use crate::engine::bed::{Record, Targets};
-use crate::engine::stage::Act;
+use crate::engine::stage::PreparedActor;
 use crate::engine::stage::settings::Chosen;
 use crate::engine::store::Store;
 use crate::limits;
 use crate::nodes::{Machine, Nodes};
-use crate::probes::Thing;
+use crate::probes::ProbeSubject;
 use crate::settings::{Error, Fit, Setting, Undos, Where};
-use crate::workloads::{At, Found, Role, Stage, Wants, Workload};
+use crate::workloads::{At, ResolvedWorkload, Role, Stage, Wants, Workload};
 
 mod hypervisor;
 mod servers;
@@ -91,8 +91,8 @@ impl Workload for Work {
     fn traits(&self) -> WorkloadTraits {
         judged_by_speed(self.name)
     }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Machine
     }
     fn roles(&self) -> &'static [Role] {
         ROLES
@@ -168,7 +168,7 @@ pub fn study() -> Study {
     let text = "name = 'x'\ntitle = 'x'\nguest = { vcpus = 1, memory_mib = 256 }\n\
                 repeat = { min_pairs = 2, max_pairs = 2, min_boots = 1, half_width = 0.05, seconds = 1.0, max_minutes = 1.0 }\n\
                 [[matrix]]\nsides = ['native']\nmachine = true\nworkloads = ['a']\n";
-    let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: Sort::Machine };
+    let workload = vmio_model::study::WorkloadName { name: "a".into(), works_on: SubjectKind::Machine };
     let names = Names { guests: vec!["native".into()], workloads: vec![workload], ..Names::default() };
     Study::parse("x.toml", text, &names).unwrap()
 }
@@ -224,20 +224,37 @@ impl House {
     }
 
     /// An actor that is ready, on the machine itself.
-    fn act(&self, runner: &mut Runner<'_>, name: &'static str, start_ms: u32, takes_ms: u64, how: How) -> Act {
-        self.act_of(runner, start_ms, Work { name, log: self.log.clone(), takes: Duration::from_millis(takes_ms), how })
+    fn prepared(
+        &self,
+        runner: &mut Runner<'_>,
+        name: &'static str,
+        start_ms: u32,
+        takes_ms: u64,
+        how: How,
+    ) -> PreparedActor {
+        self.prepared_of(
+            runner,
+            start_ms,
+            Work { name, log: self.log.clone(), takes: Duration::from_millis(takes_ms), how },
+        )
     }
 
     /// The same of any workload.
-    fn act_of(&self, runner: &mut Runner<'_>, start_ms: u32, work: impl Workload + 'static) -> Act {
-        self.act_on(runner, &Side::native(), start_ms, work)
+    fn prepared_of(&self, runner: &mut Runner<'_>, start_ms: u32, work: impl Workload + 'static) -> PreparedActor {
+        self.prepared_on(runner, &Side::native(), start_ms, work)
     }
 
     /// The same on any side.
-    fn act_on(&self, runner: &mut Runner<'_>, side: &Side, start_ms: u32, work: impl Workload + 'static) -> Act {
+    fn prepared_on(
+        &self,
+        runner: &mut Runner<'_>,
+        side: &Side,
+        start_ms: u32,
+        work: impl Workload + 'static,
+    ) -> PreparedActor {
         let lead = Cell::of(side.clone(), Subject::Machine, &work.traits().name).lead;
         let actor = Actor { start: Millis(start_ms), ..lead };
-        runner.stager().on_machine(&actor, Found::Entry(Box::leak(Box::new(work))), 0.5).unwrap()
+        runner.stager().on_machine(&actor, ResolvedWorkload::Entry(Box::leak(Box::new(work))), 0.5).unwrap()
     }
 
     fn set(&self, name: &'static str) -> &'static Made {
@@ -280,27 +297,31 @@ fn environment() -> Environment {
 }
 
 /// The cell of actors that are ready.
-fn cell_of(acts: &[Act], settings: Settings) -> Cell {
-    let mut actors = acts.iter().map(|act| act.actor.clone());
+fn cell_of(actors: &[PreparedActor], settings: Settings) -> Cell {
+    let mut actors = actors.iter().map(|prepared| prepared.actor.clone());
     Cell { lead: actors.next().unwrap(), beside: actors.collect(), settings }
 }
 
-fn run(runner: &mut Runner<'_>, acts: Vec<Act>, chosen: &[(&'static Made, &str)]) -> anyhow::Result<Sample> {
+fn run(
+    runner: &mut Runner<'_>,
+    actors: Vec<PreparedActor>,
+    chosen: &[(&'static Made, &str)],
+) -> anyhow::Result<Sample> {
     let chosen: Vec<Chosen> = chosen.iter().map(|(setting, value)| (*setting as _, (*value).to_owned())).collect();
     let settings = chosen.iter().map(|(setting, value)| (setting.name().to_owned(), value.clone())).collect();
-    let cell = cell_of(&acts, settings);
-    runner.run_acts(&cell, (3, 1), acts, chosen)
+    let cell = cell_of(&actors, settings);
+    runner.run_actors(&cell, (3, 1), actors, chosen)
 }
 
 #[test]
 fn an_actor_on_the_machine_itself_needs_no_disk() {
     let house = House::new();
     let mut runner = house.runner();
-    let act = house.act(&mut runner, "a", 0, 1, How::Well);
-    let at = |role: &str| act.stage.end(role).unwrap().at.clone();
+    let prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
+    let at = |role: &str| prepared.stage.end(role).unwrap().at.clone();
     assert_eq!((at("client"), at("server")), (At::Nothing, At::Nothing));
-    assert_eq!(act.stage.end("client").unwrap().exec_base.oom_score_adj, Some(limits::OOM_SCORE_ADJ));
-    let sample = run(&mut runner, vec![act], &[]).unwrap();
+    assert_eq!(prepared.stage.end("client").unwrap().exec_base.oom_score_adj, Some(limits::OOM_SCORE_ADJ));
+    let sample = run(&mut runner, vec![prepared], &[]).unwrap();
     assert_eq!((sample.cell.key().as_str(), sample.round, sample.boot), ("machine/native/a", 3, 1));
     assert_eq!((sample.result.figure("speed"), sample.result.seconds), (Some(3.0), 0.5));
     let seen: Vec<_> = sample.seen.iter().map(|s| (s.watched.clone(), s.probe.as_str())).collect();
@@ -313,10 +334,10 @@ fn an_actor_on_the_machine_itself_needs_no_disk() {
 fn what_tells_power_is_watched_with_each_actor_of_this_host() {
     let house = House::new();
     let mut runner = house.runner();
-    let meter = Thing::Meter { command: "meter".into() };
+    let meter = ProbeSubject::Meter { command: "meter".into() };
     runner.bed.meters.push(meter.clone());
-    let act = house.act(&mut runner, "a", 0, 1, How::Well);
-    assert_eq!(act.subjects.iter().filter(|subject| subject.thing == meter).count(), 1);
+    let prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
+    assert_eq!(prepared.probe_points.iter().filter(|point| point.subject == meter).count(), 1);
 }
 
 #[test]
@@ -326,10 +347,10 @@ fn what_could_not_be_read_is_told_once() {
     let progress = |what: &str| told.lock().unwrap().push(what.to_owned());
     let mut runner = Runner::on(Bed { progress: &progress, ..house.bed() });
     // The made-up machine has no shell.
-    runner.bed.meters.push(Thing::Meter { command: "meter".into() });
+    runner.bed.meters.push(ProbeSubject::Meter { command: "meter".into() });
     for _ in 0..2 {
-        let act = house.act(&mut runner, "a", 0, 1, How::Well);
-        run(&mut runner, vec![act], &[]).unwrap();
+        let prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
+        run(&mut runner, vec![prepared], &[]).unwrap();
         runner.tell_unread();
     }
     let told = told.lock().unwrap();
@@ -350,13 +371,13 @@ fn actors_work_at_the_same_time_each_from_its_start_on() {
 fn worked_in_order() -> Result<(), Vec<String>> {
     let house = House::new();
     let mut runner = house.runner();
-    let acts = vec![
-        house.act(&mut runner, "a", 0, 1000, How::Well),
-        house.act(&mut runner, "b", 400, 1200, How::Well),
-        house.act(&mut runner, "c", 0, 1, How::Well),
+    let actors = vec![
+        house.prepared(&mut runner, "a", 0, 1000, How::Well),
+        house.prepared(&mut runner, "b", 400, 1200, How::Well),
+        house.prepared(&mut runner, "c", 0, 1, How::Well),
     ];
     let began = Instant::now();
-    let sample = run(&mut runner, acts, &[]).unwrap();
+    let sample = run(&mut runner, actors, &[]).unwrap();
     assert!(began.elapsed() >= Duration::from_millis(1600), "all are waited for");
     assert_eq!(sample.cell.key(), "machine/native/a & machine/native/b@0.4s & machine/native/c");
     assert_eq!((sample.beside.len(), sample.results().count()), (2, 3));
@@ -372,9 +393,10 @@ fn when_one_actor_fails_the_others_come_to_their_end() {
     for how in [How::Badly, How::Panics] {
         let house = House::new();
         let mut runner = house.runner();
-        let acts = vec![house.act(&mut runner, "a", 0, 300, How::Well), house.act(&mut runner, "b", 0, 1, how)];
+        let actors =
+            vec![house.prepared(&mut runner, "a", 0, 300, How::Well), house.prepared(&mut runner, "b", 0, 1, how)];
         let setting = house.set("a");
-        let error = run(&mut runner, acts, &[(setting, "good")]).unwrap_err();
+        let error = run(&mut runner, actors, &[(setting, "good")]).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.starts_with("machine/native/b: b cannot run here"), "whose it was: {said}");
         let told = house.told();
@@ -386,7 +408,7 @@ fn when_one_actor_fails_the_others_come_to_their_end() {
     // Alone, too, a fault of a workload's is its cell's.
     let house = House::new();
     let mut runner = house.runner();
-    let acts = vec![house.act(&mut runner, "a", 0, 1, How::Panics)];
-    let said = run(&mut runner, acts, &[]).unwrap_err().to_string();
+    let actors = vec![house.prepared(&mut runner, "a", 0, 1, How::Panics)];
+    let said = run(&mut runner, actors, &[]).unwrap_err().to_string();
     assert!(said.contains("a cannot run here: vmio itself broke off"), "{said}");
 }

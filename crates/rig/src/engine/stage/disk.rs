@@ -11,14 +11,14 @@ use vmio_node::linux::block;
 use vmio_node::{Node, held};
 
 use super::warm::Warm;
-use super::{Act, OnDisk, Stager};
+use super::{OnDisk, PreparedActor, Stager};
 use crate::disks::targets::State;
 use crate::engine::measure::Impossible;
 use crate::nets::HOST;
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
-use crate::probes::{Counter, Subject, Thing};
-use crate::workloads::{At, End, Found, Gentle, Span, Stage};
+use crate::probes::{Counter, ProbePoint, ProbeSubject};
+use crate::workloads::{At, End, Gentle, ResolvedWorkload, Span, Stage};
 
 /// The end of a disk that another host serves, beside that of who works on it.
 const SERVER: &str = "server of the disk";
@@ -28,18 +28,18 @@ impl Stager<'_, '_> {
         &mut self,
         actor: &Actor,
         target: &str,
-        workload: Found,
+        workload: ResolvedWorkload,
         (seconds, most): (f64, Option<u64>),
         gentle: Option<Gentle>,
-    ) -> anyhow::Result<Act> {
+    ) -> anyhow::Result<PreparedActor> {
         let unfit = || format!("{} works on no disk", actor.workload);
         let traits = workload.traits().disk.with_context(unfit)?;
         let state = actor.state().unwrap_or_else(|| traits.state());
         let role = workload.roles().last().with_context(unfit)?.name;
         let wrote = self.bed.on_target(target, move |t| t.intact().and_then(|()| t.reset(state)))??;
-        self.bed.record.beside(wrote)?;
+        self.bed.record.record_extra_writes(wrote)?;
         let wrote = self.exchange(actor, state)?;
-        self.bed.record.beside(wrote)?;
+        self.bed.record.record_extra_writes(wrote)?;
         // The host's page cache below a guest; else that of the actor's own side.
         let (is_below, warm_bytes) = (actor.is_warm_below(), self.bed.study.warm_bytes(actor));
         let is_own = actor.is_warm() && !is_below;
@@ -65,9 +65,9 @@ impl Stager<'_, '_> {
         // What another host spends is no part of the price here.
         let priced = actor.attachment().filter(|_| prepared.link().is_none());
         let servers = priced.map(|a| prepared.servers(a)).unwrap_or_default();
-        let here = |thing| Subject::here(self.bed.local.clone(), thing);
-        let mut subjects = self.watched(actor, servers)?;
-        subjects.extend(targets.backings.get(target).cloned().map(|backing| here(Thing::Disk(backing))));
+        let here = |subject| ProbePoint::here(self.bed.local.clone(), subject);
+        let mut points = self.watched(actor, servers)?;
+        points.extend(targets.backings.get(target).cloned().map(|backing| here(ProbeSubject::Disk(backing))));
         let (end, named) = match (actor.attachment(), actor.side.is_native()) {
             (_, true) => {
                 // What is opened by its descriptor has its name in the result.
@@ -76,36 +76,36 @@ impl Stager<'_, '_> {
             }
             (attachment, false) => {
                 let running = self.guests.get(&actor.side).with_context(|| format!("no guest {} runs", actor.side))?;
-                let way = (target.to_owned(), attachment.cloned());
-                if let Some(why) = running.without.get(&way) {
+                let key = (target.to_owned(), attachment.cloned());
+                if let Some(why) = running.without.get(&key) {
                     return Err(Impossible(why.to_string()).into());
                 }
                 let no_disk = || format!("guest {} has no disk for {}", actor.side, actor.key());
-                let id = running.disks.get(&way).with_context(no_disk)?;
-                let opened = running.raw.get(&way).cloned();
+                let id = running.disks.get(&key).with_context(no_disk)?;
+                let opened = running.raw.get(&key).cloned();
                 if let Some(warm) = warm.as_mut().filter(|_| is_below) {
                     let none = || Impossible(format!("{} has no file or device of the host's", actor.key()));
                     warm.below = Some(opened.clone().ok_or_else(none)?);
                 }
-                let opened = opened.map(|path| Thing::Storage { target: target.to_owned(), path });
-                subjects.extend(opened.map(here));
+                let opened = opened.map(|path| ProbeSubject::Storage { target: target.to_owned(), path });
+                points.extend(opened.map(here));
                 let path = running.guest.disk_path(id)?;
                 // A program that does not say how long a request took cannot tell a stall: the guest's kernel can.
                 let own_disk = attachment.is_some();
                 if own_disk && workload.traits().figures.iter().all(|figure| figure.name != LATENCY) {
-                    subjects.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
+                    points.extend(in_guest(running.guest.node(), &actor.side.to_string(), &path));
                 }
                 let drive = running.guest.disks().and_then(|disks| disks.drive(id));
-                subjects.extend(drive.filter(|_| is_own).map(|drive| Subject {
+                points.extend(drive.filter(|_| is_own).map(|drive| ProbePoint {
                     name: actor.side.to_string(),
-                    ..here(Thing::Drive { target: target.to_owned(), drive: Counter(drive) })
+                    ..here(ProbeSubject::Drive { target: target.to_owned(), drive: Counter(drive) })
                 }));
                 (End { at: At::Path(path), ..self.end(actor)? }, None)
             }
         };
         // Of a file in the guest's file system the page cache has other pages than of the disk.
         if is_own && inside.is_none() {
-            subjects.extend(cache(&end, &actor.side, target));
+            points.extend(cache(&end, &actor.side, target));
         }
         let mut stage = Stage { span: Some(span), ..Stage::of(role, end, seconds) };
         let mut ports = Vec::new();
@@ -124,16 +124,16 @@ impl Stager<'_, '_> {
             host_cache: actor.attachment().is_some_and(|a| !a.cache.direct()),
         };
         let disk = Some(OnDisk { traits, circumstances });
-        Ok(Act { disk, ports, inside, warm, named, ..Act::of(actor, workload, stage, subjects) })
+        Ok(PreparedActor { disk, ports, inside, warm, named, ..PreparedActor::of(actor, workload, stage, points) })
     }
 
     /// Gives a guest other storage where the state that an actor needs cannot be had in place.
     /// Returns the bytes that were written for it.
     fn exchange(&mut self, actor: &Actor, state: State) -> anyhow::Result<u64> {
         let Some((target, attachment)) = actor.target().zip(actor.attachment()) else { return Ok(0) };
-        let way = (target.to_owned(), Some(attachment.clone()));
+        let key = (target.to_owned(), Some(attachment.clone()));
         // Without a guest or a disk the cell says so itself.
-        let Some(running) = self.guests.get(&actor.side).filter(|running| running.disks.contains_key(&way)) else {
+        let Some(running) = self.guests.get(&actor.side).filter(|running| running.disks.contains_key(&key)) else {
             return Ok(0);
         };
         let asked = attachment.clone();
@@ -141,7 +141,7 @@ impl Stager<'_, '_> {
         let Some(next) = next else { return Ok(0) };
         running
             .guest
-            .exchange(&running.disks[&way], &next.storage)
+            .exchange(&running.disks[&key], &next.storage)
             .with_context(|| format!("cannot replace the image of {}", actor.key()))?;
         let asked = attachment.clone();
         self.bed.on_target(target, move |t| t.exchanged(&asked))??;
@@ -150,16 +150,16 @@ impl Stager<'_, '_> {
 }
 
 /// A disk of a guest as its own kernel sees it.
-fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<Subject> {
+fn in_guest(node: Arc<dyn Node>, guest: &str, path: &Path) -> Option<ProbePoint> {
     let name = block::sysfs_name(path.file_name()?.to_str()?);
     // Its counters are found by its name.
     let backing = Backing { leaves: [(name, (0, 0))].into(), ..Backing::default() };
-    Some(Subject { node, name: guest.to_owned(), thing: Thing::Disk(backing) })
+    Some(ProbePoint { node, name: guest.to_owned(), subject: ProbeSubject::Disk(backing) })
 }
 
 /// What the page cache of a side has of a disk there.
-fn cache(end: &End, side: &Side, target: &str) -> Option<Subject> {
-    let thing = Thing::Storage { target: target.to_owned(), path: end.path()?.to_owned() };
+fn cache(end: &End, side: &Side, target: &str) -> Option<ProbePoint> {
+    let subject = ProbeSubject::Storage { target: target.to_owned(), path: end.path()?.to_owned() };
     let name = if side.is_native() { String::new() } else { side.to_string() };
-    Some(Subject { node: end.node.clone(), name, thing })
+    Some(ProbePoint { node: end.node.clone(), name, subject })
 }

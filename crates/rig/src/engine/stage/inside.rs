@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use vmio_node::{Exec, Node};
 
-use super::{Act, Stager};
+use super::{PreparedActor, Stager};
 use crate::workloads::At;
 
 /// Where it is mounted in a guest, whose image has the directory.
@@ -51,15 +51,18 @@ impl Inside {
 impl Stager<'_, '_> {
     /// Gives actors whose target is a file in a guest's file system that file, by a loop device of the guest's own. What
     /// was set up until it failed is to be taken off all the same.
-    pub fn go_inside(&mut self, mut acts: Vec<Act>) -> anyhow::Result<(Vec<Act>, Vec<Inside>, anyhow::Result<()>)> {
-        if acts.iter().all(|act| act.inside.is_none()) {
-            return Ok((acts, Vec::new(), Ok(())));
+    pub fn go_inside(
+        &mut self,
+        mut actors: Vec<PreparedActor>,
+    ) -> anyhow::Result<(Vec<PreparedActor>, Vec<Inside>, anyhow::Result<()>)> {
+        if actors.iter().all(|prepared| prepared.inside.is_none()) {
+            return Ok((actors, Vec::new(), Ok(())));
         }
         self.bed.on_storage(move || {
             let mut all = Vec::new();
-            let done = acts.iter_mut().try_for_each(|act| {
-                let Some(file) = act.inside else { return Ok(()) };
-                for end in act.stage.ends.values_mut() {
+            let done = actors.iter_mut().try_for_each(|prepared| {
+                let Some(file) = prepared.inside else { return Ok(()) };
+                for end in prepared.stage.ends.values_mut() {
                     let At::Path(path) = &end.at else { continue };
                     let device = Inside::set_up(end.node.clone(), path, file, &mut all)
                         .context("a loop device over a file in the guest could not be set up")?;
@@ -67,7 +70,7 @@ impl Stager<'_, '_> {
                 }
                 Ok(())
             });
-            (acts, all, done)
+            (actors, all, done)
         })
     }
 

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use vmio_model::cell::{Actor, Cell, Millis, Side, Subject as On};
+use vmio_model::cell::{Actor, Cell, Millis, Side, Subject};
 use vmio_model::result::DiskTraits;
 use vmio_node::Exec;
 
 use self::warm::Warm;
 use super::bed::Bed;
 use super::bed::net::Rival;
-use super::bed::sides::Way;
+use super::bed::sides::DiskKey;
 use super::measure::Impossible;
 use crate::disks::drivers;
 use crate::guests::{Guest, Hypervisor};
@@ -21,8 +21,8 @@ use crate::limits::OOM_SCORE_ADJ;
 use crate::nets::Port;
 use crate::nodes::NodeId;
 use crate::probes::foreign::Circumstances;
-use crate::probes::{Subject, Thing};
-use crate::workloads::{self, At, End, Found, Gentle, Role, Stage, Wants};
+use crate::probes::{ProbePoint, ProbeSubject};
+use crate::workloads::{self, At, End, Gentle, ResolvedWorkload, Role, Stage, Wants};
 
 mod disk;
 mod inside;
@@ -36,23 +36,23 @@ pub type Guests = BTreeMap<Side, Running>;
 /// A guest and which of its disks serves which target and attachment.
 pub struct Running {
     pub guest: Box<dyn Guest>,
-    pub disks: BTreeMap<Way, String>,
+    pub disks: BTreeMap<DiskKey, String>,
     /// The raw files and devices that its hypervisor opens for them. Images are exchanged while it runs.
-    pub raw: BTreeMap<Way, PathBuf>,
+    pub raw: BTreeMap<DiskKey, PathBuf>,
     /// Why it has no disk for these.
-    pub without: BTreeMap<Way, drivers::Unfit>,
+    pub without: BTreeMap<DiskKey, drivers::Unfit>,
     pub hypervisor: Option<Hypervisor>,
     /// Its network devices that lie on a network with others of its own.
     pub rivals: Vec<Rival>,
 }
 
-/// An actor that is ready to start.
-pub struct Act {
+/// An actor that is ready to start: its ends, its disk, and what is watched of it.
+pub struct PreparedActor {
     pub actor: Actor,
-    pub workload: Found,
+    pub workload: ResolvedWorkload,
     pub stage: Stage,
-    /// What is watched while it works.
-    pub subjects: Vec<Subject>,
+    /// What probes watch while it works.
+    pub probe_points: Vec<ProbePoint>,
     pub disk: Option<OnDisk>,
     /// The interfaces of its path on the host's side, or of the link to what serves its disk.
     pub ports: Vec<Port>,
@@ -60,7 +60,8 @@ pub struct Act {
     inside: Option<&'static str>,
     /// What of its disk a page cache is to hold.
     pub warm: Option<Warm>,
-    /// What is opened by its descriptor, and its name in the result.
+    /// A path that is opened by its descriptor (or what enters a namespace), and what its command shows in the result
+    /// instead.
     named: Option<(String, String)>,
 }
 
@@ -70,18 +71,18 @@ pub struct OnDisk {
     pub circumstances: Circumstances,
 }
 
-/// How a cell is run: for how long, over how much of its targets, under which caps.
+/// The limits of a cell: seconds, bytes of its targets, caps of its actors.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms<'a> {
+pub struct RunLimits<'a> {
     /// Seconds of an actor that has none of its own.
     pub seconds: f64,
     /// Most bytes of a target that a writing actor goes over; `None`: as the write budget allows.
     pub most_bytes: Option<u64>,
-    /// By actor.
+    /// The cap of each actor, in their order.
     pub caps: &'a [Option<Gentle>],
 }
 
-/// Puts actors on stage: on what is there, with the guests that run now.
+/// Prepares the actors of cells, with what the bed has and the guests that run now.
 pub struct Stager<'s, 'a> {
     pub bed: &'s mut Bed<'a>,
     pub guests: &'s Guests,
@@ -89,35 +90,40 @@ pub struct Stager<'s, 'a> {
 
 impl Stager<'_, '_> {
     /// Makes the actors of a cell ready.
-    pub fn stage_all(&mut self, cell: &Cell, terms: Terms<'_>) -> anyhow::Result<Vec<Act>> {
-        let mut acts = Vec::new();
+    pub fn stage_all(&mut self, cell: &Cell, limits: RunLimits<'_>) -> anyhow::Result<Vec<PreparedActor>> {
+        let mut actors = Vec::new();
         for (i, actor) in cell.actors().enumerate() {
-            let mut act = self.stage(actor, terms, terms.caps.get(i).copied().flatten())?;
-            act.stage.place = u16::try_from(i).context("a cell has 65,536 actors at most")?;
-            acts.push(act);
+            let mut prepared = self.stage(actor, limits, limits.caps.get(i).copied().flatten())?;
+            prepared.stage.place = u16::try_from(i).context("a cell has 65,536 actors at most")?;
+            actors.push(prepared);
         }
-        Ok(acts)
+        Ok(actors)
     }
 
     /// Makes an actor ready.
-    fn stage(&mut self, actor: &Actor, terms: Terms<'_>, cap: Option<Gentle>) -> anyhow::Result<Act> {
+    fn stage(&mut self, actor: &Actor, limits: RunLimits<'_>, cap: Option<Gentle>) -> anyhow::Result<PreparedActor> {
         let name = &actor.workload;
         let workload = workloads::find(name).with_context(|| format!("no workload {name}"))?;
-        let seconds = actor.duration.map_or(terms.seconds, Millis::seconds);
+        let seconds = actor.duration.map_or(limits.seconds, Millis::seconds);
         if let (false, Some(image)) = (actor.side.shares_kernel(), &self.bed.image)
             && let Some(why) = workload.programs().find_map(|program| image.lacks(program))
         {
             return Err(Impossible(format!("{name} cannot run in a guest: {why}")).into());
         }
         match &actor.subject {
-            On::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, terms.most_bytes), cap),
-            On::Machine => self.on_machine(actor, workload, seconds),
-            On::Path { network, peer, .. } => self.on_path(actor, (network, peer), workload, seconds),
+            Subject::Disk { target, .. } => self.on_disk(actor, target, workload, (seconds, limits.most_bytes), cap),
+            Subject::Machine => self.on_machine(actor, workload, seconds),
+            Subject::Path { network, peer, .. } => self.on_path(actor, (network, peer), workload, seconds),
         }
     }
 
     /// The machine itself: each role gets it, and nothing else.
-    pub fn on_machine(&mut self, actor: &Actor, workload: Found, seconds: f64) -> anyhow::Result<Act> {
+    pub fn on_machine(
+        &mut self,
+        actor: &Actor,
+        workload: ResolvedWorkload,
+        seconds: f64,
+    ) -> anyhow::Result<PreparedActor> {
         let base = self.end(actor)?;
         let end = |role: &Role| match role.wants {
             Wants::Path => anyhow::bail!("{} works on a disk, and its actor on none", actor.workload),
@@ -126,9 +132,9 @@ impl Stager<'_, '_> {
             Wants::Nothing => Ok((role.name, base.clone())),
         };
         let ends = workload.roles().iter().map(end).collect::<anyhow::Result<_>>()?;
-        let subjects = self.watched(actor, Vec::new())?;
+        let points = self.watched(actor, Vec::new())?;
         let stage = Stage { ends, seconds, span: None, place: 0 };
-        Ok(Act::of(actor, workload, stage, subjects))
+        Ok(PreparedActor::of(actor, workload, stage, points))
     }
 
     /// The machine that an actor works on, with the limits that its commands are held to.
@@ -150,27 +156,27 @@ impl Stager<'_, '_> {
 
     /// What is watched of whoever works: the host's processors and power, and a guest's hypervisor or a container's
     /// processes.
-    fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<Subject>> {
+    fn watched(&self, actor: &Actor, servers: Vec<u32>) -> anyhow::Result<Vec<ProbePoint>> {
         // What this host does meanwhile says nothing of another machine.
         if NodeId::of(&actor.side).is_elsewhere() {
             return Ok(Vec::new());
         }
-        let here = |thing| Subject::here(self.bed.local.clone(), thing);
-        let of_host = [Thing::Processors, Thing::Others { than: std::process::id() }];
-        let mut all: Vec<Subject> = of_host.into_iter().chain(self.bed.meters.iter().cloned()).map(here).collect();
+        let here = |subject| ProbePoint::here(self.bed.local.clone(), subject);
+        let of_host = [ProbeSubject::Processors, ProbeSubject::Others { than: std::process::id() }];
+        let mut all: Vec<ProbePoint> = of_host.into_iter().chain(self.bed.meters.iter().cloned()).map(here).collect();
         all.extend(self.hypervisor(&actor.side, servers));
         let (running, side) = (self.guests.get(&actor.side), actor.side.to_string());
         if let Some(processes) = running.and_then(|running| running.guest.processes()) {
-            all.push(here(Thing::Container(side, processes)));
+            all.push(here(ProbeSubject::Container(side, processes)));
         }
         Ok(all)
     }
 
     /// The processes that run a guest, and those that serve its disks.
-    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Option<Subject> {
+    fn hypervisor(&self, side: &Side, servers: Vec<u32>) -> Option<ProbePoint> {
         let own = self.guests.get(side)?.hypervisor.clone()?;
-        let thing = Thing::Hypervisor(side.to_string(), Hypervisor { servers, ..own });
-        Some(Subject::here(self.bed.local.clone(), thing))
+        let subject = ProbeSubject::Hypervisor(side.to_string(), Hypervisor { servers, ..own });
+        Some(ProbePoint::here(self.bed.local.clone(), subject))
     }
 }
 
@@ -179,11 +185,11 @@ fn held_to_nothing() -> Exec {
     Exec { oom_score_adj: Some(OOM_SCORE_ADJ), ..Exec::default() }
 }
 
-impl Act {
+impl PreparedActor {
     /// One that works on no disk and over no path.
-    fn of(actor: &Actor, workload: Found, stage: Stage, subjects: Vec<Subject>) -> Self {
+    fn of(actor: &Actor, workload: ResolvedWorkload, stage: Stage, probe_points: Vec<ProbePoint>) -> Self {
         let (actor, ports) = (actor.clone(), Vec::new());
-        Self { actor, workload, stage, subjects, disk: None, ports, inside: None, warm: None, named: None }
+        Self { actor, workload, stage, probe_points, disk: None, ports, inside: None, warm: None, named: None }
     }
 
     /// Its command as a person may type it.

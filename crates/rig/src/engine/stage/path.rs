@@ -1,23 +1,25 @@
-//! Actors over paths: the last role at the actor's end, those that serve at the peer's.
+//! Actors over paths: the last role at the actor's end, those that serve at the peer's; at a third end, where the path
+//! has one, what the actor does is done as well.
 
 use anyhow::Context as _;
 use vmio_model::cell::Actor;
 
-use super::{Act, Stager, held_to_nothing};
+use super::{PreparedActor, Stager, held_to_nothing};
 use crate::engine::bed::net;
-use crate::nets::{self, HOST};
+use crate::nets::{self, HOST, NEIGHBOUR};
 use crate::nodes::NodeId;
-use crate::probes::{Subject, Thing};
-use crate::workloads::{At, End, Found, Stage};
+use crate::probes::{ProbePoint, ProbeSubject};
+use crate::workloads::net::CO_SENDER;
+use crate::workloads::{At, End, ResolvedWorkload, Stage};
 
 impl Stager<'_, '_> {
     pub(super) fn on_path(
         &mut self,
         actor: &Actor,
         (network, peer): (&str, &str),
-        workload: Found,
+        workload: ResolvedWorkload,
         seconds: f64,
-    ) -> anyhow::Result<Act> {
+    ) -> anyhow::Result<PreparedActor> {
         let (paths, local) = (&self.bed.paths, &self.bed.local);
         let path = paths.of(actor).with_context(|| format!("there is no path for {}", actor.key()))?;
         let theirs = path.peers.get(peer).with_context(|| format!("{network} has no end {peer}"))?;
@@ -41,28 +43,30 @@ impl Stager<'_, '_> {
             let by = || format!("{} cannot be had to work by the card that is meant", one.side);
             net::turn_to(&*running.guest.node(), &running.rivals, one).with_context(by)?;
         }
-        let served = if network.is_inside() {
-            own.clone()
-        } else if let Some(neighbour) = &neighbour {
-            let plug = paths.of(neighbour).and_then(|path| path.plug.as_ref());
-            let plug = plug.with_context(|| format!("there is no path for {}", neighbour.key()))?;
-            End { at: At::address(plug.address), ..self.end(neighbour)? }
-        } else {
-            // The peer is held to nothing: what is measured is the actor.
-            let (enter, reached) = (theirs.enter.clone(), theirs.address);
+        let other_end = |name: &str| -> anyhow::Result<End> {
+            if let Some(guest) = neighbour.as_ref().filter(|_| name == NEIGHBOUR) {
+                let plug = paths.of(guest).and_then(|path| path.plug.as_ref());
+                let plug = plug.with_context(|| format!("there is no path for {}", guest.key()))?;
+                return Ok(End { at: At::address(plug.address), ..self.end(guest)? });
+            }
+            // It is held to nothing: what is measured is the actor.
+            let end = path.peers.get(name).with_context(|| format!("{} has no end {name}", network.name()))?;
+            let (enter, reached) = (end.enter.clone(), end.address);
             let (on, node, serves) = match self.bed.nodes.peer().filter(|_| !ours) {
                 Some((machine, own)) => (machine.id(), machine.node.clone(), own.serves),
-                None if peer == HOST => (NodeId::Host, local.clone(), reached),
+                None if name == HOST => (NodeId::Host, local.clone(), reached),
                 None => (NodeId::Played, local.clone(), reached),
             };
-            End { on, node, at: At::Address { reached, serves }, enter, exec_base: held_to_nothing() }
+            Ok(End { on, node, at: At::Address { reached, serves }, enter, exec_base: held_to_nothing() })
         };
+        let served = if network.is_inside() { own.clone() } else { other_end(peer)? };
+        let co_sender = actor.co_sender().map(other_end).transpose()?;
         // What goes round in a guest goes by no interface of the host's.
         let here = ours && (!network.is_inside() || actor.side.is_native() || actor.side.shares_kernel());
         let ports = paths.host.as_ref().filter(|_| here).map(|host| path.ports(local, host, peer)).unwrap_or_default();
-        let mut subjects = self.watched(actor, Vec::new())?;
+        let mut points = self.watched(actor, Vec::new())?;
         if let Some(neighbour) = &neighbour {
-            subjects.extend(self.hypervisor(&neighbour.side, Vec::new()));
+            points.extend(self.hypervisor(&neighbour.side, Vec::new()));
         }
         let link = match &path.plug {
             Some(plug) => Some((plug.tap.clone(), paths.host_end())),
@@ -76,13 +80,14 @@ impl Stager<'_, '_> {
         // What else an interface of the host's own carries is not vmio's to tell apart.
         let links = if ours { links.map_or_else(|| Vec::from_iter(link), Vec::from) } else { Vec::new() };
         for (name, enter) in links {
-            subjects.push(Subject::here(local.clone(), Thing::Link { name, enter }));
+            points.push(ProbePoint::here(local.clone(), ProbeSubject::Link { name, enter }));
         }
         let last = workload.roles().len().saturating_sub(1);
         let end_of = |i: usize| if i == last { own.clone() } else { served.clone() };
-        let ends = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i))).collect();
+        let of_roles = workload.roles().iter().enumerate().map(|(i, role)| (role.name, end_of(i)));
+        let ends = of_roles.chain(co_sender.map(|end| (CO_SENDER, end))).collect();
         let stage = Stage { ends, seconds, span: None, place: 0 };
         let named = Some((own.enter.join(" ") + " ", String::new())).filter(|_| !own.enter.is_empty());
-        Ok(Act { ports, named, ..Act::of(actor, workload, stage, subjects) })
+        Ok(PreparedActor { ports, named, ..PreparedActor::of(actor, workload, stage, points) })
     }
 }

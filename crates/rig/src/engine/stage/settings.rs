@@ -11,7 +11,7 @@ use vmio_model::result::Mark;
 use vmio_model::study::GuardPolicy;
 use vmio_node::Journal;
 
-use super::{Act, Stager};
+use super::{PreparedActor, Stager};
 use crate::engine::measure::Impossible;
 use crate::engine::stop::StopCause;
 use crate::nets::Port;
@@ -37,15 +37,15 @@ impl Stager<'_, '_> {
     pub fn put_settings(
         &mut self,
         chosen: Vec<Chosen>,
-        acts: &Arc<Vec<Act>>,
+        actors: &Arc<Vec<PreparedActor>>,
     ) -> anyhow::Result<(Put, anyhow::Result<()>)> {
-        if chosen.is_empty() && acts.iter().all(|act| by_default(act, &chosen).is_empty()) {
+        if chosen.is_empty() && actors.iter().all(|prepared| by_default(prepared, &chosen).is_empty()) {
             return Ok((Put::default(), Ok(())));
         }
-        let (acts, journal) = (Arc::clone(acts), Arc::clone(&self.bed.journal));
+        let (actors, journal) = (Arc::clone(actors), Arc::clone(&self.bed.journal));
         let (guards, run_dir) = (self.bed.study.guards.clone(), self.bed.run_dir.clone());
         self.bed.on_storage(move || {
-            let on = Around { acts: &acts, guards: &guards, run_dir: &run_dir, journal: &journal };
+            let on = Around { actors: &actors, guards: &guards, run_dir: &run_dir, journal: &journal };
             put(&chosen, &on)
         })
     }
@@ -79,16 +79,16 @@ pub struct Put {
 }
 
 /// What is put for an actor though its cell does not name it.
-fn by_default(act: &Act, chosen: &[Chosen]) -> Vec<(&'static dyn Setting, ByDefault)> {
-    let traits = act.workload.traits();
+fn by_default(prepared: &PreparedActor, chosen: &[Chosen]) -> Vec<(&'static dyn Setting, ByDefault)> {
+    let traits = prepared.workload.traits();
     let named = |setting: &dyn Setting| chosen.iter().any(|(one, _)| one.name() == setting.name());
     let free = settings::ALL.iter().copied().filter(|setting| !named(*setting));
-    free.filter_map(|setting| Some((setting, setting.by_default(&act.actor, &traits)?))).collect()
+    free.filter_map(|setting| Some((setting, setting.by_default(&prepared.actor, &traits)?))).collect()
 }
 
 /// What settings are put around.
 struct Around<'a> {
-    acts: &'a [Act],
+    actors: &'a [PreparedActor],
     guards: &'a BTreeMap<String, GuardPolicy>,
     run_dir: &'a Path,
     journal: &'a Journal,
@@ -104,12 +104,12 @@ impl Around<'_> {
         end: &End,
         undos: &mut Undos,
     ) -> settings::Result<String> {
-        let ports: Vec<&[Port]> = self.acts.iter().map(|act| act.ports.as_slice()).collect();
-        let act = &self.acts[place];
+        let ports: Vec<&[Port]> = self.actors.iter().map(|prepared| prepared.ports.as_slice()).collect();
+        let prepared = &self.actors[place];
         let on = Where {
-            actor: &act.actor,
+            actor: &prepared.actor,
             end,
-            ports: &act.ports,
+            ports: &prepared.ports,
             cell: (&ports, place),
             guards: self.guards,
             run_dir: self.run_dir,
@@ -121,20 +121,22 @@ impl Around<'_> {
 
 fn put(chosen: &[Chosen], on: &Around<'_>) -> (Put, anyhow::Result<()>) {
     let mut put = Put::default();
-    let mut places = 0..on.acts.len();
+    let mut places = 0..on.actors.len();
     let named =
-        chosen.iter().try_for_each(|one| (0..on.acts.len()).try_for_each(|place| put_one(one, on, place, &mut put)));
+        chosen.iter().try_for_each(|one| (0..on.actors.len()).try_for_each(|place| put_one(one, on, place, &mut put)));
     let all = named.and_then(|()| places.try_for_each(|place| put_defaults(on, place, chosen, &mut put)));
     (put, all)
 }
 
 /// Puts what an actor gets without being named. Where it must not be put, what was found stays, and is told.
 fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put) -> anyhow::Result<()> {
-    let act = &on.acts[place];
-    for (setting, ByDefault { value, otherwise }) in by_default(act, chosen) {
+    let prepared = &on.actors[place];
+    for (setting, ByDefault { value, otherwise }) in by_default(prepared, chosen) {
         let name = setting.name();
-        let Some(end) = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name)) else { continue };
-        let applied = match setting.fits(value, &act.actor) {
+        let Some(end) = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name)) else {
+            continue;
+        };
+        let applied = match setting.fits(value, &prepared.actor) {
             Fit::Sets => on.apply(setting, value, place, end, &mut into.undos),
             Fit::Nothing(_) => continue,
             Fit::Refused(why) => Err(Error::Refused(why)),
@@ -150,29 +152,32 @@ fn put_defaults(on: &Around<'_>, place: usize, chosen: &[Chosen], into: &mut Put
                 None => continue,
             },
             Err(e) => {
-                return Err(anyhow::Error::new(e).context(format!("cannot set {name} for {}", act.actor.key())));
+                return Err(anyhow::Error::new(e).context(format!("cannot set {name} for {}", prepared.actor.key())));
             }
         };
-        into.effective.entry(ReadAt::kept(&act.actor)).or_default().insert(name.to_owned(), told);
+        into.effective.entry(ReadAt::kept(&prepared.actor)).or_default().insert(name.to_owned(), told);
     }
     Ok(())
 }
 
 fn put_one((setting, value): &Chosen, on: &Around<'_>, place: usize, into: &mut Put) -> anyhow::Result<()> {
-    let act = &on.acts[place];
+    let prepared = &on.actors[place];
     let name = setting.name();
-    let failed = || format!("cannot set {name} to {value} for {}", act.actor.key());
-    match setting.fits(value, &act.actor) {
+    let failed = || format!("cannot set {name} to {value} for {}", prepared.actor.key());
+    match setting.fits(value, &prepared.actor) {
         Fit::Sets => {}
         Fit::Nothing(_) => return Ok(()),
         Fit::Refused(why) => return Err(Impossible(format!("{}: {why}", failed())).into()),
     }
     // The role that is measured is the actor's own.
-    let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
+    let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
     let end = end.with_context(|| format!("{}: nothing was prepared for its workload", failed()))?;
     match on.apply(*setting, value, place, end, &mut into.undos) {
         Ok(effective) => {
-            into.effective.entry(ReadAt::set(&act.actor, name, value)).or_default().insert(name.to_owned(), effective);
+            into.effective
+                .entry(ReadAt::set(&prepared.actor, name, value))
+                .or_default()
+                .insert(name.to_owned(), effective);
             Ok(())
         }
         Err(Error::Refused(why)) => Err(Impossible(format!("{}: {why}", failed())).into()),

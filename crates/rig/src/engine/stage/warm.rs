@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use vmio_model::figure::scalar;
-use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE, DeviceUse, READ, Seen, Watched, WorkloadResult};
+use vmio_model::result::{CACHED_AFTER, CACHED_BEFORE, DeviceUse, ProbeResult, READ, Watched, WorkloadResult};
 use vmio_model::study::MIB;
 use vmio_node::linux::system;
 use vmio_node::{Exec, Node};
 
-use super::{Act, Stager};
+use super::{PreparedActor, Stager};
 use crate::engine::measure::Impossible;
 use crate::limits::{Limits, OOM_SCORE_ADJ};
 
@@ -63,8 +63,8 @@ impl Step {
 impl Stager<'_, '_> {
     /// Reads what actors are to find in page caches once through these. What there is no memory for is not begun. What
     /// was held open until it failed is to be let go all the same.
-    pub fn warm(&mut self, acts: &[Act]) -> (Vec<Hold>, anyhow::Result<()>) {
-        let steps = match self.steps(acts) {
+    pub fn warm(&mut self, actors: &[PreparedActor]) -> (Vec<Hold>, anyhow::Result<()>) {
+        let steps = match self.steps(actors) {
             Ok(steps) if !steps.is_empty() => steps,
             none => return (Vec::new(), none.map(drop)),
         };
@@ -91,16 +91,16 @@ impl Stager<'_, '_> {
             .context("a loop device that held a disk of a guest's could not be taken off")
     }
 
-    fn steps(&self, acts: &[Act]) -> anyhow::Result<Vec<Step>> {
+    fn steps(&self, actors: &[PreparedActor]) -> anyhow::Result<Vec<Step>> {
         let mut steps = Vec::new();
         let mut needed: BTreeMap<String, u64> = BTreeMap::new();
-        for (act, warm) in acts.iter().filter_map(|act| Some((act, act.warm.as_ref()?))) {
-            let step = self.step(act, warm)?;
+        for (prepared, warm) in actors.iter().filter_map(|prepared| Some((prepared, prepared.warm.as_ref()?))) {
+            let step = self.step(prepared, warm)?;
             let bytes = needed.entry(step.node.name().to_owned()).or_default();
             *bytes += warm.bytes;
             let free = system::memory_bytes(step.node.reader(), "MemAvailable").unwrap_or(u64::MAX);
             if free < *bytes {
-                let (key, machine, needed, left) = (act.actor.key(), step.node.name(), *bytes / MIB, free / MIB);
+                let (key, machine, needed, left) = (prepared.actor.key(), step.node.name(), *bytes / MIB, free / MIB);
                 let why = format!(
                     "{key} is to be warm, which takes {needed} MiB of page cache, and {machine} has {left} MiB of \
                      memory left: give it more, or use a study with a smaller size.target_mib"
@@ -113,7 +113,7 @@ impl Stager<'_, '_> {
     }
 
     /// It is read in the control group of who reads it in the cell, which is charged for what the cache holds.
-    fn step(&self, act: &Act, warm: &Warm) -> anyhow::Result<Step> {
+    fn step(&self, prepared: &PreparedActor, warm: &Warm) -> anyhow::Result<Step> {
         let (node, path, base) = match &warm.below {
             Some(path) => {
                 let cgroup_procs = self.bed.hypervisors.as_ref().map(Limits::procs_files).unwrap_or_default();
@@ -121,8 +121,8 @@ impl Stager<'_, '_> {
                 (self.bed.local.clone(), path.as_path(), base)
             }
             None => {
-                let end = act.workload.roles().last().and_then(|role| act.stage.ends.get(role.name));
-                let none = || format!("{} was given no disk", act.actor.key());
+                let end = prepared.workload.roles().last().and_then(|role| prepared.stage.ends.get(role.name));
+                let none = || format!("{} was given no disk", prepared.actor.key());
                 let (end, path) = end.and_then(|end| Some((end, end.path()?))).with_context(none)?;
                 (end.node.clone(), path, end.exec_base.clone())
             }
@@ -133,7 +133,7 @@ impl Stager<'_, '_> {
         let limit = Some(LIMIT + Duration::from_secs(mib));
         let read = Exec { program: "dd".into(), args: args.into(), limit, ..base };
         // On the host somebody has it open, and so has the guest a file in its own file system.
-        let held = warm.below.is_none() && !act.actor.side.shares_kernel() && act.inside.is_none();
+        let held = warm.below.is_none() && !prepared.actor.side.shares_kernel() && prepared.inside.is_none();
         Ok(Step { node, hold: held.then(|| path.to_owned()), read })
     }
 }
@@ -145,15 +145,15 @@ fn run(node: &dyn Node, command: &Exec) -> anyhow::Result<String> {
 }
 
 /// What shows that page caches did not serve the actors that they were to serve, in words; empty where they did.
-pub fn not_warm(acts: &[Act], done: &[WorkloadResult], seen: &[Seen]) -> Vec<String> {
+pub fn not_warm(actors: &[PreparedActor], done: &[WorkloadResult], seen: &[ProbeResult]) -> Vec<String> {
     // Of several actors at disks nobody's part of what the host read can be told.
-    let alone = acts.iter().filter(|act| act.disk.is_some()).count() == 1;
-    let one = |(act, result): (&Act, &WorkloadResult)| {
-        let warm = act.warm.as_ref()?;
-        let why = Shown::of(act, warm, alone, seen).lacks(warm.bytes, result.disk_work().read_bytes)?;
-        Some(format!("{} was to be warm: {why}", act.actor.key()))
+    let alone = actors.iter().filter(|prepared| prepared.disk.is_some()).count() == 1;
+    let one = |(prepared, result): (&PreparedActor, &WorkloadResult)| {
+        let warm = prepared.warm.as_ref()?;
+        let why = Shown::of(prepared, warm, alone, seen).lacks(warm.bytes, result.disk_work().read_bytes)?;
+        Some(format!("{} was to be warm: {why}", prepared.actor.key()))
     };
-    acts.iter().zip(done).filter_map(one).collect()
+    actors.iter().zip(done).filter_map(one).collect()
 }
 
 /// What was seen of a page cache during a cell, in bytes.
@@ -166,15 +166,15 @@ struct Shown {
 }
 
 impl Shown {
-    fn of(act: &Act, warm: &Warm, alone: bool, seen: &[Seen]) -> Self {
-        let (side, target) = (&act.actor.side, act.actor.target().unwrap_or_default().to_owned());
+    fn of(prepared: &PreparedActor, warm: &Warm, alone: bool, seen: &[ProbeResult]) -> Self {
+        let (side, target) = (&prepared.actor.side, prepared.actor.target().unwrap_or_default().to_owned());
         let own = warm.below.is_none();
         let node = if own && !side.is_native() { side.to_string() } else { String::new() };
         let of = |node: &str, watched: &Watched| {
-            let all: Vec<&Seen> = seen.iter().filter(|s| s.node == node && s.watched == *watched).collect();
+            let all: Vec<&ProbeResult> = seen.iter().filter(|s| s.node == node && s.watched == *watched).collect();
             all
         };
-        let held = |s: &&Seen| {
+        let held = |s: &&ProbeResult| {
             let of = |name: &str| scalar(&s.figures, name);
             Some(of(CACHED_BEFORE)?.min(of(CACHED_AFTER)?))
         };

@@ -5,13 +5,14 @@
 use vmio_model::cell::Nic;
 
 use super::device::Device;
-use crate::nics::{E1000, E1000E, NicModel, RTL8139, VIRTIO_NET, VIRTIO_NET_MMIO};
+use crate::nics::{E1000, E1000E, NicModel, RTL8139, VIRTIO_NET, VIRTIO_NET_MMIO, VMXNET3};
 
 /// All that QEMU has.
 pub const ALL: &[Card] = &[
     Card { model: &E1000, qom: "e1000" },
     Card { model: &E1000E, qom: "e1000e" },
     Card { model: &RTL8139, qom: "rtl8139" },
+    Card { model: &VMXNET3, qom: "vmxnet3" },
     Card { model: &VIRTIO_NET, qom: "virtio-net-pci" },
     Card { model: &VIRTIO_NET_MMIO, qom: "virtio-net-device" },
 ];
@@ -47,7 +48,7 @@ pub fn find(name: &str) -> Option<&'static Card> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nics;
+    use crate::nics::{self, example::E1000_82545EM};
 
     #[test]
     fn contract_of_every_card() {
@@ -56,6 +57,10 @@ mod tests {
             assert_eq!(nics::find(name), Some(model));
             assert!(ALL[..i].iter().all(|c| c.model != model), "{name} twice");
             assert_eq!(find(name).map(|c| c.qom), Some(card.qom));
+        }
+        let example = Card { model: &E1000_82545EM, qom: "e1000-82545em" };
+        for card in ALL.iter().chain([&example]) {
+            let (model, name) = (card.model, card.model.name);
             let ring = Nic { ring: Some(512), ..Nic::new(name) };
             assert!(card.device(&ring, "net0", "path0", "m").to_string().ends_with(",rx_queue_size=512"), "{name}");
             let many = Nic { queues: Some(4), ..Nic::new(name) };
@@ -65,6 +70,6 @@ mod tests {
             let told = format!("netdev=path0,mac=52:54:00:00:00:01,mq=on{vectors}");
             assert!(device.to_string().ends_with(&told), "{device}");
         }
-        assert!(find("vmxnet3").is_none());
+        assert!(find("pcnet").is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 /// Lines that are kept of each.
 const LINES: usize = 30;
@@ -10,7 +10,7 @@ const LINES: usize = 30;
 /// The report for [`super::super::Error::Down`], and the last line in it.
 pub fn report(console: &Path, stderr: &str) -> (String, Option<String>) {
     let console = std::fs::read(console).unwrap_or_default();
-    let console = shown::quoted(&String::from_utf8_lossy(&console));
+    let console = sanitize::quoted(&String::from_utf8_lossy(&console));
     let (console, said) = (lines(&console), lines(stderr));
     let last = said.last().or(console.last()).map(|line| (*line).to_owned());
     (part("end of its console", &console) + &part("QEMU said", &said), last)

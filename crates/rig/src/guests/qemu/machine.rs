@@ -56,13 +56,13 @@ pub const AARCH64: &[Requirement] = &[
     Requirement {
         name: "QEMU for aarch64",
         why: "emulates 64-bit ARM",
-        mend: "apt install qemu-system-arm",
+        fix: "apt install qemu-system-arm",
         check: |n| qemu::there(n, Arch::Aarch64),
     },
     Requirement {
         name: "vmio-agent for aarch64",
         why: "is the first process of a guest of 64-bit ARM",
-        mend: "run `make agent-arm64` in vmio's sources (docs/arm.md), or name its file by VMIO_AGENT_AARCH64",
+        fix: "run `make agent-arm64` in vmio's sources (docs/arm.md), or name its file by VMIO_AGENT_AARCH64",
         check: |n| AGENT.find_for(Arch::Aarch64, n).map(drop).map_err(|tried| Missing::NoneOf(listed(&tried))),
     },
 ];
@@ -110,7 +110,7 @@ mod tests {
             }
             for nic in nics::ALL {
                 let nic_asked = Some(Nic::new(nic.name));
-                let subject = Subject::Path { network: "bridge".into(), peer: "host".into(), nic: nic_asked };
+                let subject = Subject::path("bridge", "host", nic_asked);
                 let said = why_not(&Cell::of(side(arch), subject, "iperf3-tcp").lead);
                 let has = cards::find(nic.name).is_some() && nic.arches.contains(&arch);
                 assert_eq!(said.is_none(), has, "{arch}: {said:?}");

@@ -69,19 +69,19 @@ impl GuestKind for Qemu {
             Requirement {
                 name: "x86-64",
                 why: "is what reference guests are made for: of this host's own programs",
-                mend: "`vmio tax --guests container` measures containers there; guests of aarch64 are emulated (docs/arm.md)",
+                fix: "`vmio tax --guests container` measures containers there; guests of aarch64 are emulated (docs/arm.md)",
                 check: |_| for_host(ARCH),
             },
             Requirement {
                 name: "QEMU",
                 why: "runs the guest",
-                mend: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
+                fix: "apt install qemu-system-x86 (Proxmox includes it; Debian's package would remove Proxmox)",
                 check: |n| qemu::there(n, Arch::X86_64),
             },
             Requirement {
                 name: "/proc",
                 why: "shows the threads of QEMU",
-                mend: "mount -t proc proc /proc",
+                fix: "mount -t proc proc /proc",
                 check: |n| readable(n, "/proc/self/status"),
             },
         ];

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use vmio_look::require::Requirement;
 use vmio_model::figure::Unit;
-use vmio_model::study::{Family, Sort, WordError};
+use vmio_model::study::{Family, SubjectKind, WordError};
 use vmio_node::cpu::STREAM_ARRAYS;
 
 use super::STREAM;
@@ -19,7 +19,7 @@ pub const FAMILY: Family = Family {
     grammar: GRAMMAR,
     example: "stream-triad-128m",
     recognise: |word| Some(parse(word)?.map(|_| ())),
-    works_on: Sort::Machine,
+    works_on: SubjectKind::Machine,
 };
 
 /// The family's kinds as `doctor` shows them: name, one line, what they need.

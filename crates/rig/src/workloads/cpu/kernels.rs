@@ -6,7 +6,7 @@ use serde_json::json;
 use vmio_look::require::Requirement;
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::Output;
 use vmio_node::cpu::{PROGRAM, Report};
 
@@ -18,7 +18,7 @@ use crate::workloads::{Result, Role, Stage, Unusable, Workload};
 pub(super) const KERNELS: Requirement = Requirement {
     name: PROGRAM,
     why: "runs the processor workloads lu, sharpen, allocate, memory-write, page-faults and stream-…",
-    mend: "build it with `make agent`, or name it by VMIO_CPU",
+    fix: "build it with `make agent`, or name it by VMIO_CPU",
     check: |reader| ours::CPU.there(reader),
 };
 
@@ -124,8 +124,8 @@ impl Workload for Kernel {
     fn traits(&self) -> WorkloadTraits {
         traits(&self.name, self.group, self.unit, [self.amount()])
     }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Machine
     }
     fn roles(&self) -> &'static [Role] {
         ROLES
@@ -149,7 +149,7 @@ mod tests {
     use vmio_node::{End, cpu};
 
     use super::*;
-    use crate::workloads::{Found, cpu::family, find};
+    use crate::workloads::{ResolvedWorkload, cpu::family, find};
 
     const SAID: &str = r#"{"kernel":"lu","counts":"floating-point operations","size":256,"runs":3,"seconds":0.5,"done":3e9,"best_per_second":7e9}"#;
 
@@ -175,7 +175,7 @@ mod tests {
         assert!(said(&LU, "vmio-cpu 0.1.0\n", 0).contains("no report ends it"));
         assert!(said(&SHARPEN, SAID, 0).contains("of lu (256)"));
         assert!(said(&LU, &SAID.replace("3e9", "0"), 0).contains("it did 0"));
-        let Some(Found::Kernel(stream)) = find("stream-add-4m") else { panic!("no stream") };
+        let Some(ResolvedWorkload::Kernel(stream)) = find("stream-add-4m") else { panic!("no stream") };
         let other = SAID.replace("\"lu\"", "\"stream-add\"");
         assert!(said(&stream, &other, 0).contains("of stream-add (256)"));
     }

@@ -30,7 +30,7 @@ pub const AES_256_CBC: Packaged = Packaged {
 const OPENSSL: Requirement = Requirement {
     name: "openssl",
     why: "runs the workload openssl-aes-256-cbc",
-    mend: "apt install openssl",
+    fix: "apt install openssl",
     check: |reader| program(reader, "openssl"),
 };
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use vmio_model::cell::Millis;
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::Output;
 
 use super::{RATE, WORKER, traits};
@@ -59,8 +59,8 @@ impl Workload for Packaged {
     fn tick(&self) -> Millis {
         Millis::SECOND
     }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Machine
     }
     fn roles(&self) -> &'static [Role] {
         self.roles

@@ -27,7 +27,7 @@ pub const VM: Packaged = Packaged {
 const STRESS_NG: Requirement = Requirement {
     name: "stress-ng",
     why: "runs the workload stress-ng-vm",
-    mend: "apt install stress-ng",
+    fix: "apt install stress-ng",
     check: |reader| program(reader, "stress-ng"),
 };
 

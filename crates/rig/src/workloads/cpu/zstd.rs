@@ -30,7 +30,7 @@ pub const LEVEL_3: Packaged = Packaged {
 const ZSTD: Requirement = Requirement {
     name: "zstd",
     why: "runs the workload zstd-3",
-    mend: "apt install zstd",
+    fix: "apt install zstd",
     check: |reader| program(reader, "zstd"),
 };
 

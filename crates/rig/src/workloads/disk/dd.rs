@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, WorkCtx, Workload};
@@ -90,8 +90,8 @@ impl Workload for Dd {
         let (figures, judged_by) = disk.figures(false);
         WorkloadTraits { name: self.name.into(), figures, judged_by: judged_by.into(), disk: Some(disk), group: None }
     }
-    fn works_on(&self) -> Sort {
-        Sort::Disk
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Disk
     }
     fn roles(&self) -> &'static [Role] {
         const { &super::worker(&["dd"], &[super::DD]) }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use vmio_look::require::Requirement;
-use vmio_model::study::{Family, Sort, WordError};
+use vmio_model::study::{Family, SubjectKind, WordError};
 
 use super::fio::{Engine, FioJob, Rw};
 
@@ -22,7 +22,7 @@ pub const FAMILY: Family = Family {
     grammar: GRAMMAR,
     example: "seq-read-64k-d8-uring",
     recognise: |word| Some(parse(word)?.map(|_| ())),
-    works_on: Sort::Disk,
+    works_on: SubjectKind::Disk,
 };
 
 /// The family's kinds as `doctor` shows them: name, one line, what they need.

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use vmio_model::figure::Distribution;
 use vmio_model::result::{DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, WorkCtx, Workload, append};
@@ -211,8 +211,8 @@ impl Workload for FioJob {
             group: None,
         }
     }
-    fn works_on(&self) -> Sort {
-        Sort::Disk
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Disk
     }
     fn roles(&self) -> &'static [Role] {
         match self.engine {

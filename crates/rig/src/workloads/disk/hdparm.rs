@@ -10,7 +10,7 @@ use serde_json::json;
 use vmio_look::require::{Requirement, program};
 use vmio_model::figure::{Figure, RUN, Reading, Unit};
 use vmio_model::result::{BANDWIDTH, DiskTraits, DiskWork, WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::{Exec, Output};
 
 use super::{DiskWorkload, Error, Result, Workload};
@@ -33,7 +33,7 @@ const BUFFERED: &str = "buffered";
 const HDPARM: Requirement = Requirement {
     name: "hdparm",
     why: "runs the disk workload hdparm",
-    mend: "apt install hdparm",
+    fix: "apt install hdparm",
     check: |reader| program(reader, "hdparm"),
 };
 
@@ -109,8 +109,8 @@ impl Workload for Hdparm {
         figures.extend([BUFFERED, CACHED].map(|name| Figure::rate(name, Unit::BytesPerSecond).by(&[RUN])));
         WorkloadTraits { name: "hdparm".into(), figures, judged_by: BANDWIDTH.into(), disk: Some(disk), group: None }
     }
-    fn works_on(&self) -> Sort {
-        Sort::Disk
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Disk
     }
     fn roles(&self) -> &'static [Role] {
         const { &super::worker(&["hdparm"], &[HDPARM]) }

@@ -97,14 +97,14 @@ const fn worker(programs: &'static [&'static str], requirements: &'static [Requi
 const FIO: Requirement = Requirement {
     name: "fio",
     why: "runs all disk workloads except dd and hdparm",
-    mend: "apt install fio",
+    fix: "apt install fio",
     check: |reader| program(reader, "fio"),
 };
 
 const IO_URING: Requirement = Requirement {
     name: "io_uring",
     why: "runs the workloads that end in -uring",
-    mend: "sysctl kernel.io_uring_disabled=0, on a kernel from 5.1",
+    fix: "sysctl kernel.io_uring_disabled=0, on a kernel from 5.1",
     check: |reader| match sysctl(reader, "kernel.io_uring_disabled") {
         // Kernels before 6.6 have no such switch.
         Err(_) => Ok(()),
@@ -116,7 +116,7 @@ const IO_URING: Requirement = Requirement {
 pub(crate) const DD: Requirement = Requirement {
     name: "dd",
     why: "runs the paper's workloads",
-    mend: "apt install coreutils",
+    fix: "apt install coreutils",
     check: |reader| program(reader, "dd"),
 };
 

@@ -4,7 +4,7 @@
 
 use vmio_look::require::Requirement;
 use vmio_model::rate::BitRate;
-use vmio_model::study::{Family, Sort, WordError};
+use vmio_model::study::{Family, SubjectKind, WordError};
 use vmio_node::udp::packet::{HEADER_BYTES, MOST_BYTES};
 
 use crate::ours;
@@ -17,13 +17,13 @@ pub const FAMILY: Family = Family {
     grammar: GRAMMAR,
     example: "udp-100mbit-1472",
     recognise: |word| Some(parse(word)?.map(|_| ())),
-    works_on: Sort::Path,
+    works_on: SubjectKind::Path,
 };
 
 pub(super) const GENERATOR: Requirement = Requirement {
     name: "vmio-udp",
     why: "runs the network workloads udp-…",
-    mend: "build it with `make agent`, or name it by VMIO_UDP",
+    fix: "build it with `make agent`, or name it by VMIO_UDP",
     check: |reader| ours::UDP.there(reader),
 };
 
@@ -194,10 +194,10 @@ fn rate(rate: BitRate) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use vmio_model::rate::MBIT as M;
+
     use super::*;
     use crate::workloads::find;
-
-    const M: BitRate = BitRate::new(1_000_000);
 
     #[test]
     fn names_go_both_ways() {

@@ -8,7 +8,7 @@ use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Millis;
 use vmio_model::figure::{Better, Compared, Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address, listens_at};
@@ -26,21 +26,21 @@ const DATAGRAM: u32 = 1472;
 const LEAST_TIME: f64 = 0.5;
 
 /// Entry `iperf3-tcp`.
-pub const TCP: Iperf3 = Iperf3 { name: "iperf3-tcp", about: "iperf3: one TCP stream to the peer", way: Way::To };
+pub const TCP: Iperf3 = Iperf3 { name: "iperf3-tcp", about: "iperf3: one TCP stream to the peer", mode: Mode::Tcp };
 /// Entry `iperf3-tcp-reverse`.
 pub const TCP_REVERSE: Iperf3 =
-    Iperf3 { name: "iperf3-tcp-reverse", about: "iperf3: one TCP stream from the peer", way: Way::From };
+    Iperf3 { name: "iperf3-tcp-reverse", about: "iperf3: one TCP stream from the peer", mode: Mode::TcpReverse };
 /// Entry `iperf3-udp`.
 pub const UDP: Iperf3 = Iperf3 {
     name: "iperf3-udp",
     about: "iperf3: UDP datagrams of 1,472 bytes to the peer, as fast as they go",
-    way: Way::Datagrams,
+    mode: Mode::Udp,
 };
 
 const IPERF3: Requirement = Requirement {
     name: "iperf3",
     why: "runs the network workloads iperf3-…",
-    mend: "apt install iperf3",
+    fix: "apt install iperf3",
     check: |reader| program(reader, "iperf3"),
 };
 
@@ -54,18 +54,18 @@ const ROLES: &[Role] = &[
 pub struct Iperf3 {
     name: &'static str,
     about: &'static str,
-    way: Way,
+    mode: Mode,
 }
 
-/// What goes where.
+/// What is sent, and which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Mode {
     /// A TCP stream to the peer.
-    To,
+    Tcp,
     /// A TCP stream from the peer.
-    From,
+    TcpReverse,
     /// Datagrams to the peer.
-    Datagrams,
+    Udp,
 }
 
 impl Iperf3 {
@@ -76,10 +76,10 @@ impl Iperf3 {
                 .map(String::from)
                 .into();
         args.extend(["--time".to_owned(), whole_seconds(stage.seconds)]);
-        match self.way {
-            Way::To => {}
-            Way::From => args.push("--reverse".into()),
-            Way::Datagrams => {
+        match self.mode {
+            Mode::Tcp => {}
+            Mode::TcpReverse => args.push("--reverse".into()),
+            Mode::Udp => {
                 args.extend(["--udp", "--bitrate", "0", "--length", &DATAGRAM.to_string()].map(String::from));
             }
         }
@@ -105,7 +105,7 @@ impl Iperf3 {
         let end = &doc["end"];
         let mut figures = Vec::new();
         let seconds;
-        if self.way == Way::Datagrams {
+        if self.mode == Mode::Udp {
             let sum = &end["sum"];
             let size = f64::from(DATAGRAM);
             // `sum` has the sender's bytes. Its `lost_packets` are the gaps that the receiver saw: those that are
@@ -150,7 +150,7 @@ impl Workload for Iperf3 {
     }
     fn traits(&self) -> WorkloadTraits {
         let mut figures = vec![Figure::rate("bandwidth", Unit::BitsPerSecond)];
-        if self.way == Way::Datagrams {
+        if self.mode == Mode::Udp {
             figures.extend([
                 Figure::rate("packet-rate", Unit::PacketsPerSecond),
                 Figure::loss("loss"),
@@ -169,8 +169,8 @@ impl Workload for Iperf3 {
     fn tick(&self) -> Millis {
         Millis::SECOND
     }
-    fn works_on(&self) -> Sort {
-        Sort::Path
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Path
     }
     fn roles(&self) -> &'static [Role] {
         ROLES
@@ -185,7 +185,7 @@ impl Workload for Iperf3 {
             "--port",
             &port.to_string(),
         ]);
-        let datagrams = self.way == Way::Datagrams;
+        let datagrams = self.mode == Mode::Udp;
         let ready = if datagrams { Ready::Both(port) } else { Ready::Listens(port) };
         Ok(Some(Service { exec, ready }))
     }

@@ -20,6 +20,8 @@ use super::{End, Error, Result};
 pub const SERVER: &str = "server";
 /// The role that is run to its end, at the actor.
 pub const CLIENT: &str = "client";
+/// The end, if the path has one, where what the last role does at the actor is done as well.
+pub const CO_SENDER: &str = "co-sender";
 
 /// The address that leads to an end, as this program is told it.
 fn address(program: &str, end: &End) -> Result<String> {

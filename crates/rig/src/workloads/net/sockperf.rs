@@ -9,7 +9,7 @@ use vmio_look::require::{Requirement, program};
 use vmio_model::cell::Millis;
 use vmio_model::figure::{Distribution, Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::Output;
 
 use super::{CLIENT, SERVER, address, listens_at};
@@ -32,7 +32,7 @@ pub const TCP: Sockperf = Sockperf;
 const SOCKPERF: Requirement = Requirement {
     name: "sockperf",
     why: "runs the network workload sockperf-tcp",
-    mend: "apt install sockperf",
+    fix: "apt install sockperf",
     check: |reader| program(reader, "sockperf"),
 };
 
@@ -129,8 +129,8 @@ impl Workload for Sockperf {
     fn tick(&self) -> Millis {
         Millis::SECOND
     }
-    fn works_on(&self) -> Sort {
-        Sort::Path
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Path
     }
     fn roles(&self) -> &'static [Role] {
         ROLES

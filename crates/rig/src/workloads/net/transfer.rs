@@ -5,7 +5,7 @@ use serde_json::json;
 use vmio_look::require::{Requirement, program};
 use vmio_model::figure::{Figure, Reading, Unit};
 use vmio_model::result::{WorkloadResult, WorkloadTraits};
-use vmio_model::study::Sort;
+use vmio_model::study::SubjectKind;
 use vmio_node::Output;
 
 use super::super::disk::last_line;
@@ -29,7 +29,7 @@ const TAKE: &str = "exec nc.openbsd -l \"$0\" \"$1\" > /dev/null";
 const NETCAT: Requirement = Requirement {
     name: NC,
     why: "runs the network workload dd-nc",
-    mend: "apt install netcat-openbsd",
+    fix: "apt install netcat-openbsd",
     check: |reader| program(reader, NC),
 };
 
@@ -68,8 +68,8 @@ impl Workload for Transfer {
         let figures = vec![Figure::rate("bandwidth", Unit::BitsPerSecond), Figure::amount("moved", Unit::Bytes)];
         WorkloadTraits { name: "dd-nc".into(), figures, judged_by: "bandwidth".into(), disk: None, group: None }
     }
-    fn works_on(&self) -> Sort {
-        Sort::Path
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Path
     }
     fn roles(&self) -> &'static [Role] {
         ROLES

@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use vmio_model::figure::check;
-use vmio_node::udp::{NeverSent, SenderReport};
+use vmio_node::udp::NeverSent;
 use vmio_node::{Fake, Node};
 
 use super::*;
 use crate::workloads::At;
-use crate::workloads::End;
 
 const STREAM: Udp =
     Udp { rate: BitRate::new(10_000_000), steps: Vec::new(), bytes: 1250, frames: false, within_ms: 0, waits: false };
@@ -102,6 +101,31 @@ fn what_arrived_counts_over_the_time_that_it_took() {
 }
 
 #[test]
+fn two_senders_are_one_figure_and_each_has_its_share() {
+    let (name, node) = ("0000000000000001", "guest1");
+    let other = SendReport { sender: name.into(), ..sent() };
+    let both = |packets: [u64; 2]| {
+        let mut report = received(packets[0], 2.0);
+        let beside = received(packets[1], 2.0).senders[1].clone();
+        report.senders[0] = SenderReport { sender: name.into(), first_second: 0.75, last_second: 2.75, ..beside };
+        let mut result = STREAM.sent("guest0", "vmio-udp send".into(), &printed(&sent())).unwrap();
+        let also = STREAM.sent(node, "vmio-udp send".into(), &printed(&other)).unwrap();
+        result.raw[CO_SENDER] = also.raw[SENDER].clone();
+        STREAM.arrived("local", result, &printed(&report))
+    };
+    // From the first datagram of either to the last: from 0.5 s to 2.75 s.
+    let result = both([1500, 500]).unwrap();
+    assert_eq!(check(&STREAM.traits().figures, &result.figures), Ok(()));
+    assert_eq!((result.seconds, result.figure("bandwidth")), (2.25, Some(20e6 / 2.25)));
+    assert_eq!((result.figure("loss"), result.figure("moved")), (Some(0.5), Some(2.5e6)));
+    assert_eq!(result.raw["shares"], json!({ "sender": 0.75, "co-sender": 0.25 }));
+    assert_eq!(result.raw["co-sender"]["sender"], name);
+    // One alone may get nothing.
+    assert_eq!(both([2000, 0]).unwrap().raw["shares"], json!({ "sender": 1.0, "co-sender": 0.0 }));
+    assert!(both([0, 0]).unwrap_err().to_string().contains("none of 4000 datagrams arrived"));
+}
+
+#[test]
 fn a_run_whose_generator_was_late_is_void() {
     let said = |report: &SendReport| whole(report, &received(2000, 2.0)).unwrap_err().to_string();
     let late = said(&SendReport { late: 21, ..sent() });
@@ -149,9 +173,12 @@ fn the_receiver_is_told_where_and_how_it_ends() {
     let node: Arc<dyn Node> = Arc::new(Fake::new("guest0").installed("vmio-udp"));
     let at = At::address("198.18.0.2".parse().unwrap());
     let end = End { enter: vec!["nsenter".into(), "--net=/n".into()], ..End::here(node, at) };
-    let stage = Stage { ends: [(RECEIVER, end)].into(), seconds: 2.0, span: None, place: 3 };
+    let mut stage = Stage { ends: [(RECEIVER, end.clone())].into(), seconds: 2.0, span: None, place: 3 };
     let service = STREAM.serve(&ROLES[0], &stage).unwrap().unwrap();
     let expected = "nsenter --net=/n /usr/bin/vmio-udp receive 198.18.0.2 5404 --seconds 128 --senders 1 --quiet 2";
     assert_eq!(service.exec.shown(), expected);
     assert_eq!(service.ready, Ready::Receives(5404), "the fourth actor's");
+    stage.ends.insert(CO_SENDER, end);
+    let service = STREAM.serve(&ROLES[0], &stage).unwrap().unwrap();
+    assert!(service.exec.shown().contains("--senders 2"), "{}", service.exec.shown());
 }

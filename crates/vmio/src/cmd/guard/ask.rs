@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use vmio_guard::alone::Alone;
 use vmio_guard::api::client::{Client, ClientError};
 use vmio_guard::api::{Apply, Set, SocketFile, Stop};
 use vmio_guard::groups::Groups;
 use vmio_guard::manager::document::Status;
 use vmio_guard::manager::{Change, Key, Manager};
+use vmio_guard::namespace_lock::NamespaceLock;
 use vmio_guard::planes::{Options, Scope, linux};
 use vmio_guard::undo_log::UndoLog;
 use vmio_model::failure::{Exit, Failure};
@@ -120,7 +120,7 @@ fn failed(error: ClientError) -> anyhow::Error {
 
 /// The process of a guard that runs here, where it was not to be had by its socket.
 fn elsewhere() -> Option<u32> {
-    Alone::holder().ok().flatten()
+    NamespaceLock::holder().ok().flatten()
 }
 
 fn another(before: &str, pid: u32) -> anyhow::Error {

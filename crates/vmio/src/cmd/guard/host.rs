@@ -10,8 +10,8 @@ use vmio_guard::desired::{Desired, Numbers, Strictness, desired};
 use vmio_guard::observed::uplink;
 use vmio_guard::planes::linux;
 use vmio_guard::source::guests::Once;
-use vmio_guard::source::{Found, Source};
-use vmio_look::{Look, policing};
+use vmio_guard::source::{DiscoveredInterface, Source};
+use vmio_look::{HostView, policing};
 use vmio_model::facts::{Guest, Nic, Place, RateLimit, Unread};
 use vmio_model::others::{Conflict, Limited, conflicts, replaced, shown};
 use vmio_model::policy::assign::Interface;
@@ -60,7 +60,7 @@ pub struct HostChecked {
 /// Looks at this host.
 pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
     let node = Local::new();
-    let look = Look::new(&node);
+    let look = HostView::new(&node);
     let Once { guests, mut unread } = Once::here(&look);
     let uplinks: BTreeSet<String> = policy.uplinks.keys().cloned().collect();
     let once = Once { guests: guests.clone(), unread: Vec::new() };
@@ -103,7 +103,7 @@ pub fn look(policy: &Policy) -> anyhow::Result<HostChecked> {
     })
 }
 
-fn here(policy: &Policy, found: &[Found]) -> Result<Desired, Refusal> {
+fn here(policy: &Policy, found: &[DiscoveredInterface]) -> Result<Desired, Refusal> {
     let numbers = Numbers::default().of(found.iter().map(|f| &f.interface))?;
     desired(policy, found, &numbers, &linux::ENTRY.abilities, Strictness::Policy)
 }
@@ -115,7 +115,7 @@ fn seated(here: &Desired) -> usize {
 
 /// Devices that their managers limit. An interface is believed to be a guest's where the kernel bears it out; else it is
 /// known by what its manager says alone.
-fn of_managers(policy: &Policy, guests: &[Guest], found: &[Found]) -> Vec<Limited> {
+fn of_managers(policy: &Policy, guests: &[Guest], found: &[DiscoveredInterface]) -> Vec<Limited> {
     let of_nic = |(guest, nic): (&Guest, &Nic)| {
         if nic.rate_limits.is_empty() {
             return None;
@@ -140,7 +140,7 @@ fn of_managers(policy: &Policy, guests: &[Guest], found: &[Found]) -> Vec<Limite
 }
 
 /// A port of Open vSwitch that is an interface of this host.
-fn of_port(policy: &Policy, found: &[Found], port: &str, limit: RateLimit) -> Option<Limited> {
+fn of_port(policy: &Policy, found: &[DiscoveredInterface], port: &str, limit: RateLimit) -> Option<Limited> {
     let seen = found.iter().find(|f| f.interface.name == port)?;
     Some(Limited {
         interface: seen.interface.clone(),

@@ -74,21 +74,17 @@ fn taken(observed: &Observed, style: Style) -> String {
     }
     let most = all.iter().map(|i| i.tx_peak_bps.max(i.rx_peak_bps)).max().unwrap_or_default();
     let (unit, factor) = unit(most);
-    let width = all.iter().map(|i| fit::columns(&i.name)).filter(|n| *n <= NAME).max().unwrap_or(0).max(unit.len());
+    let width = fit::widest(all.iter().map(|i| i.name.as_str()), NAME, unit.len());
     let head = format!(
         "{unit:<width$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
         "sent 95 %", "peak", "recv 95 %", "peak"
     );
     let mut out = format!("{}\n", style.dim(&head));
     for interface in all {
-        let mut name = interface.name.clone();
-        if fit::columns(&name) > width {
-            out += &fit::paragraph("", 0, &name);
-            name.clear();
-        }
+        let name = fit::beside(&mut out, &interface.name, width, 0);
         let rates = [interface.tx_usual_bps, interface.tx_peak_bps, interface.rx_usual_bps, interface.rx_peak_bps];
         let figures: String = rates.iter().map(|rate| format!(" {:>FIGURE$}", figure(*rate, factor))).collect();
-        let _ = writeln!(out, "{}{figures}", fit::left(&name, width));
+        let _ = writeln!(out, "{name}{figures}");
     }
     out
 }

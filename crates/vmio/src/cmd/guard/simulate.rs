@@ -43,7 +43,7 @@ pub struct Args {
     scenario: Option<PathBuf>,
     /// A published experiment, compared with its printed figures; takes minutes
     #[arg(long, value_enum, conflicts_with_all = ["algorithm", "measures", "enforcement", "service", "period"])]
-    study: Option<Known>,
+    study: Option<PublishedStudy>,
     /// Who sets the limits
     #[arg(long, value_enum, default_value = "exact")]
     algorithm: How,
@@ -68,7 +68,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Known {
+enum PublishedStudy {
     /// Unshaped, the published loop at 100 ms, exact at 10 ms; loss by period, 1 ms to 1 s
     Amamou2012,
 }
@@ -141,7 +141,7 @@ fn picoseconds(time: Duration) -> u64 {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let command = context.command.join(" ");
     let report = match (&args.study, &args.scenario) {
-        (Some(Known::Amamou2012), _) => amamou2012(args, command)?,
+        (Some(PublishedStudy::Amamou2012), _) => amamou2012(args, command)?,
         (None, Some(file)) => {
             let text = std::fs::read_to_string(file).map_err(|e| {
                 anyhow::Error::new(e).context(Failure::new(Exit::Usage, format!("cannot read {}", file.display())))
@@ -155,9 +155,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         crate::files::write(file, &simulation::html(&report))?;
         term::note(&format!("Plots: {}", file.display()));
     }
-    match context.json {
-        true => term::json(&simulation::json(&report))?,
-        false => term::print(&simulation::text(&report, context.style))?,
+    if context.json {
+        term::json(&simulation::json(&report))?;
+    } else {
+        term::print(&simulation::text(&report, context.style))?;
     }
     Ok(Exit::Done)
 }
@@ -310,8 +311,10 @@ mod tests {
     /// `vmio study` points to these.
     #[test]
     fn studies_know_what_is_simulated() {
-        let known: Vec<String> =
-            Known::value_variants().iter().filter_map(|k| Some(k.to_possible_value()?.get_name().to_owned())).collect();
+        let known: Vec<String> = PublishedStudy::value_variants()
+            .iter()
+            .filter_map(|k| Some(k.to_possible_value()?.get_name().to_owned()))
+            .collect();
         assert_eq!(known, papers::experiments().collect::<Vec<_>>());
     }
 }

@@ -196,27 +196,20 @@ fn table(out: &mut String, pool: &PoolDocument, style: Style) {
         let line = format!("guests share {} before the uplink; {lost} dropped behind", stage.shared_bps);
         *out += &fit::paragraph("", 0, &line);
     }
-    let widest = |of: fn(&MemberDocument) -> &str, most: usize, least: usize| {
-        pool.members.iter().map(|m| fit::columns(of(m))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
-    };
-    let (name_width, class_width) = (widest(|m| &m.name, NAME, unit.len()), widest(|m| &m.class, CLASS, 5));
+    let name_width = fit::widest(pool.members.iter().map(|m| m.name.as_str()), NAME, unit.len());
+    let class_width = fit::widest(pool.members.iter().map(|m| m.class.as_str()), CLASS, 5);
     let header = format!(
         "{unit:<name_width$} {:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
         "class", "prio", "rate", "min", "max", "limit", "dropped"
     );
     let _ = writeln!(out, "{}", style.dim(header.trim_end()));
     for member in &pool.members {
-        let mut name = member.name.clone();
-        if fit::columns(&name) > name_width {
-            *out += &fit::paragraph("", 0, &name);
-            name.clear();
-        }
+        let name = fit::beside(out, &member.name, name_width, 0);
         let class: String = member.class.chars().take(class_width).collect();
         let rate = |rate: Option<BitRate>| rate.map_or_else(|| "-".to_owned(), |rate| figure(rate, factor));
         let _ = writeln!(
             out,
-            "{} {class:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
-            fit::left(&name, name_width),
+            "{name} {class:<class_width$} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$} {:>9}",
             member.priority,
             rate(member.rate_bps),
             figure(member.min_effective_bps, factor),

@@ -54,17 +54,13 @@ pub fn text(plan: &Plan, style: Style) -> String {
 /// What the guests are owed of processors and memory.
 fn groups(out: &mut String, rows: &[GroupRow], style: Style) {
     let _ = writeln!(out, "{}: on the guest's control group", style.bold("Processors and memory"));
-    let width = rows.iter().map(|r| fit::columns(&r.name)).filter(|n| *n <= NAME).max().unwrap_or(0).max(5);
+    let width = fit::widest(rows.iter().map(|r| r.name.as_str()), NAME, 5);
     let header = format!("{:<width$} {:>10} {:>12} {:>14}", "guest", "cpu_weight", "cpu_max", "memory_max");
     let _ = writeln!(out, "{}", style.dim(&header));
     for row in rows {
-        let mut name = row.name.clone();
-        if fit::columns(&name) > width {
-            *out += &fit::paragraph("", 2, &name);
-            name.clear();
-        }
+        let name = fit::beside(out, &row.name, width, 2);
         let [weight, cpu, memory] = GroupKey::ALL.map(|key| row.limits.shown(key).unwrap_or_else(|| "-".into()));
-        let _ = writeln!(out, "{} {weight:>10} {cpu:>12} {memory:>14}", fit::left(&name, width));
+        let _ = writeln!(out, "{name} {weight:>10} {cpu:>12} {memory:>14}");
     }
 }
 
@@ -120,11 +116,8 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
     let head = format!("{} {}", pool.uplink, pool.direction.word());
     let (capacity, unused) = (pool.capacity_bps.to_string(), pool.unused_bps);
     let _ = writeln!(out, "{}: {capacity}, {unused} unused{kept}", style.bold(&head));
-    let widest = |of: fn(&Row) -> &str, most: usize, least: usize| {
-        rows.iter().map(|r| fit::columns(of(r))).filter(|n| *n <= most).max().unwrap_or(0).max(least)
-    };
-    let name_width = widest(|r| &r.name, NAME, "name".len());
-    let class_width = widest(|r| &r.class, CLASS, 5);
+    let name_width = fit::widest(rows.iter().map(|r| r.name.as_str()), NAME, "name".len());
+    let class_width = fit::widest(rows.iter().map(|r| r.class.as_str()), CLASS, 5);
     let bar_width = WIDTH.saturating_sub(name_width + class_width + 4 * (FIGURE + 1) + 18);
     // The scale of the bars, where there is room for it.
     let scale = if bar_width > capacity.len() { format!("0{capacity:>0$}", bar_width - 1) } else { String::new() };
@@ -137,14 +130,9 @@ fn table(out: &mut String, pool: &Pool, rows: &[Row], style: Style) {
         let figure = |rate: BitRate| figure(rate, factor);
         let less = if less(row) { "*" } else { "" };
         let over = if row.contract.over_max { "+" } else { "" };
-        let mut name = row.name.clone();
-        if fit::columns(&name) > name_width {
-            *out += &fit::paragraph("", 2, &name);
-            name.clear();
-        }
         let figures = format!(
             "{} {} {:>4} {:>FIGURE$} {:>FIGURE$} {:>FIGURE$}",
-            fit::left(&name, name_width),
+            fit::beside(out, &row.name, name_width, 2),
             fit::left(&fit::cut(&row.class, class_width), class_width),
             row.contract.priority,
             row.demand_bps.map_or("all".to_owned(), figure),

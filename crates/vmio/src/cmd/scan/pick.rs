@@ -5,7 +5,7 @@ use std::str::FromStr;
 use vmio_model::facts::{Guest, called};
 use vmio_model::failure::{Exit, Failure};
 use vmio_model::rules::RULES;
-use vmio_model::shown;
+use vmio_model::sanitize;
 use vmio_model::words::nearest;
 
 use crate::report::scan::Row;
@@ -42,7 +42,7 @@ pub fn named(guests: Vec<Guest>, all: bool, words: &[String]) -> Result<Vec<Gues
 
 fn unknown((guests, left_out): (Vec<Guest>, usize), word: &str) -> Failure {
     let failure = Failure::new(Exit::Usage, format!("no guest {word} runs here"));
-    let names: Vec<_> = guests.iter().map(|g| shown::line(&g.name)).collect();
+    let names: Vec<_> = guests.iter().map(|g| sanitize::line(&g.name)).collect();
     let names: Vec<&str> = names.iter().map(|n| n.as_ref()).collect();
     let more = names.len().saturating_sub(LISTED);
     let listed = names[..names.len() - more].join(", ");

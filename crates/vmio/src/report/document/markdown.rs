@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use super::{Align, Block, Card, Cell, Column, Document, Head, Heading, In, Kind, Paragraph, Row, Span, Table, Text};
 
@@ -134,7 +134,7 @@ fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if shown::is_hidden(c) => out.push(shown::INSTEAD),
+            c if sanitize::is_hidden(c) => out.push(sanitize::INSTEAD),
             c => out.push(c),
         }
     }
@@ -143,5 +143,5 @@ fn plain(text: &str) -> String {
 
 /// A block of code, indented: no text can end it early as it could end a fence.
 fn code(text: &str) -> String {
-    lines(shown::lines(text).lines().map(|line| format!("    {line}")))
+    lines(sanitize::lines(text).lines().map(|line| format!("    {line}")))
 }

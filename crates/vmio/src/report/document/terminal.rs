@@ -58,10 +58,13 @@ fn paragraph(out: &mut Out, Paragraph { kind, at, text }: &Paragraph) {
     };
     let lead = format!("{:first$}{sign}", "");
     let bold = text.0.iter().any(|span| matches!(span, Span::Bold(_)));
-    match rest + fit::columns(&said) <= out.width {
-        true if bold => out.line(&format!("{lead}{}", styled(text, style))),
-        true if *kind == Kind::Dim => out.line(&format!("{lead}{}", style.dim(&said))),
-        _ => out.paragraph(&lead, rest, &said),
+    let fits = rest + fit::columns(&said) <= out.width;
+    if fits && bold {
+        out.line(&format!("{lead}{}", styled(text, style)));
+    } else if fits && *kind == Kind::Dim {
+        out.line(&format!("{lead}{}", style.dim(&said)));
+    } else {
+        out.paragraph(&lead, rest, &said);
     }
 }
 
@@ -113,12 +116,11 @@ fn card(out: &mut Out, card: &Card) {
         None => out.title(&card.title, 0),
         Some((level, rule)) => {
             let whole = format!("{} [{level}, {rule}]", card.title);
-            match fit::columns(&whole) <= out.width {
-                true => {
-                    let level = severity(*level, style);
-                    out.line(&format!("{} [{level}, {rule}]", style.bold(&card.title)));
-                }
-                false => out.paragraph("", 3, &whole),
+            if fit::columns(&whole) <= out.width {
+                let level = severity(*level, style);
+                out.line(&format!("{} [{level}, {rule}]", style.bold(&card.title)));
+            } else {
+                out.paragraph("", 3, &whole);
             }
         }
     }
@@ -290,12 +292,11 @@ fn laid(layout: &Layout, cells: &[Shown]) -> Laid {
     match (layout.wide, cells) {
         (Wide::Breaks, [first, rest @ ..]) => {
             let (line, behind) = (first.put(first.width.saturating_sub(over)), join(rest, &widths[1..]));
-            match fit::columns(&first.plain) + over <= first.width {
-                true => (layout.label, line + &behind, None),
-                false => {
-                    let before = layout.label + first.width - over.min(first.width);
-                    (layout.label, first.put(first.width), Some(format!("{:before$}{behind}", "")))
-                }
+            if fit::columns(&first.plain) + over <= first.width {
+                (layout.label, line + &behind, None)
+            } else {
+                let before = layout.label + first.width - over.min(first.width);
+                (layout.label, first.put(first.width), Some(format!("{:before$}{behind}", "")))
             }
         }
         _ => (layout.label - over.min(layout.label), join(cells, &widths), None),

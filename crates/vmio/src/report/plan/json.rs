@@ -7,78 +7,77 @@ use serde::Serialize;
 use vmio_model::cell::Baseline;
 use vmio_model::result::Skipped;
 use vmio_model::study::Plan;
-
 use vmio_rig::disks::targets;
-use vmio_rig::engine::plan::Held;
+use vmio_rig::engine::plan::{CgroupPlan, Planned};
 
 /// What a run would do and cost; nothing was measured.
 #[derive(Serialize, JsonSchema)]
 pub struct Document<'a> {
     /// Version of this document.
-    pub(super) schema_version: &'static str,
+    schema_version: &'static str,
     /// Name of the study.
-    pub(super) study: &'a str,
+    study: &'a str,
     /// Its title.
-    pub(super) title: &'a str,
+    title: &'a str,
     /// What is to be said of it, a sentence each.
-    pub(super) told: &'a [String],
+    told: &'a [String],
     /// Why this form of the study was chosen; `None` where it was asked for.
-    pub(super) form: Option<&'a str>,
+    form: Option<&'a str>,
     /// Where targets are made, as `--on` names it, or the other machine that is measured; this and what follows of it is `None` where no cell is on a
     /// disk.
-    pub(super) place: Option<&'a str>,
+    place: Option<&'a str>,
     /// The scratch directory.
-    pub(super) directory: Option<&'a Path>,
+    directory: Option<&'a Path>,
     /// The machine at the other end of the network `wire`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) peer: Option<String>,
+    peer: Option<String>,
     /// What is to be said of it: where its servers listen if not at the address that leads there, and which programs are of
     /// another version there; a sentence each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) peer_told: Vec<String>,
+    peer_told: Vec<String>,
     /// The disks below, in words.
-    pub(super) backing: Option<String>,
+    backing: Option<String>,
     /// The user's own device (`--device`).
-    pub(super) device: Option<Device<'a>>,
+    device: Option<Device<'a>>,
     /// What cells are compared with.
-    pub(super) baseline: &'a Baseline,
+    baseline: &'a Baseline,
     /// What it costs.
-    pub(super) cost: &'a Plan,
+    cost: &'a Plan,
     /// Whether the rates behind it were measured here before, in words.
-    pub(super) rates_from: &'a str,
+    rates_from: &'a str,
     /// Space left there, or why it does not suffice, in words.
-    pub(super) space: Option<String>,
+    space: Option<String>,
     /// Whether other guests are spared.
-    pub(super) gentle: bool,
+    gentle: bool,
     /// Why their latency is not visible, so that the run does not end when they slow down; `None` where it is, and
     /// where nobody is spared.
-    pub(super) latency_unseen: Option<String>,
+    latency_unseen: Option<String>,
     /// How each side is held to its cores and memory, in words.
-    pub(super) held: &'a Held,
+    held: &'a CgroupPlan,
     /// File of the kernel that guests boot, where the user names it.
-    pub(super) guest_kernel: Option<&'a Path>,
+    guest_kernel: Option<&'a Path>,
     /// Guests that run here beside vmio's own.
-    pub(super) other_guests: Vec<String>,
+    other_guests: Vec<String>,
     /// Cells that cannot run here.
-    pub(super) skipped: Vec<Skipped>,
+    skipped: Vec<Skipped>,
 }
 
 /// A device whose data would be lost.
 #[derive(Serialize, JsonSchema)]
-pub struct Device<'a> {
+struct Device<'a> {
     /// As it was named.
-    pub(super) path: &'a Path,
+    path: &'a Path,
     /// The device node behind that.
-    pub(super) node: &'a Path,
+    node: &'a Path,
     /// What tells it from other disks.
-    pub(super) identity: Identity<'a>,
+    identity: Identity<'a>,
     /// What could not be seen of its users.
-    pub(super) not_seen: &'a [String],
+    not_seen: &'a [String],
 }
 
 /// What tells one disk from another.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Identity<'a> {
+struct Identity<'a> {
     /// (major, minor).
     number: (u32, u32),
     /// Size in bytes.
@@ -98,5 +97,42 @@ impl<'a> From<&'a targets::Identity> for Identity<'a> {
         let targets::Identity { number, bytes, diskseq, serial, wwn, model } = of;
         let (serial, wwn, model) = (serial.as_deref(), wwn.as_deref(), model.as_deref());
         Self { number: *number, bytes: *bytes, diskseq: *diskseq, serial, wwn, model }
+    }
+}
+
+/// The plan for programs.
+pub fn json(plan: &Planned) -> Document<'_> {
+    let (placed, (machine, afar)) = (plan.placed.as_ref(), plan.nodes.measured().unzip());
+    let (peer, ends) = plan.nodes.peer().unzip();
+    Document {
+        schema_version: "2.0",
+        study: &plan.study.name,
+        title: &plan.study.title,
+        told: &plan.told,
+        form: plan.form.as_deref(),
+        place: placed.map(|p| p.place.name.as_str()).or(machine.map(|machine| machine.address.as_str())),
+        directory: placed.map(|p| p.dir.as_path()).or(afar.map(|afar| afar.dir.as_path())),
+        backing: placed.map(|p| p.backing.describe()),
+        peer: peer.map(ToString::to_string),
+        peer_told: ends.iter().flat_map(|ends| ends.served_at().into_iter().chain(ends.told.clone())).collect(),
+        device: match (placed.and_then(|p| Some((p, p.device.as_ref()?))), afar.and_then(|afar| afar.device.as_ref())) {
+            (Some((p, d)), _) => {
+                Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &p.device_told })
+            }
+            (None, Some(d)) => {
+                Some(Device { path: &d.asked, node: &d.node, identity: (&d.identity).into(), not_seen: &d.told })
+            }
+            (None, None) => None,
+        },
+        baseline: &plan.study.baseline,
+        cost: &plan.cost,
+        rates_from: &plan.rates_from,
+        space: placed.map(|_| plan.space.as_ref().map_or_else(ToString::to_string, String::clone)),
+        gentle: plan.gentle,
+        guest_kernel: plan.kernel.as_ref().map(|(kernel, _)| kernel.file.as_path()),
+        latency_unseen: plan.latency_unseen.as_ref().map(ToString::to_string),
+        held: &plan.cgroups,
+        other_guests: plan.others.guests.iter().map(|g| g.label()).collect(),
+        skipped: plan.skipped(),
     }
 }

@@ -189,9 +189,10 @@ impl Diff {
             let settings = |f: &EarlierFinding| -> Vec<(String, String)> {
                 f.evidence.iter().map(|e| (e.setting.clone(), e.value.clone())).collect()
             };
-            match was.severity == f.severity && settings(was) == settings(f) {
-                true => self.unchanged += 1,
-                false => self.changed.push(changed(name, f, Some(was.severity).filter(|s| *s != f.severity))),
+            if was.severity == f.severity && settings(was) == settings(f) {
+                self.unchanged += 1;
+            } else {
+                self.changed.push(changed(name, f, Some(was.severity).filter(|s| *s != f.severity)));
             }
         }
         self.gone.extend(before.into_values().flatten().map(|f| changed(name, f, None)));

@@ -1,7 +1,7 @@
 //! One guest of a scan: what to do about it, how, and all that is known of it.
 
 use vmio_model::facts::{Subject, Unread};
-use vmio_model::rules::change::Takes;
+use vmio_model::rules::change::AppliesAt;
 use vmio_model::rules::{About, Change, Finding, Severity};
 
 use super::settings::{Device, devices};
@@ -34,9 +34,10 @@ pub(super) fn put(doc: &mut Document, row: &Row, nth: usize, sources: bool) {
     doc.only(In::HTML, Block::Heading(Heading { level: 2, text, id, ..Heading::default() }));
     doc.only(In::HTML, aside((0, 0), identity(row).join(", ")));
     if row.findings.is_empty() {
-        let told = match row.is_known() {
-            true => "No rule found a problem in what could be read.",
-            false => "No setting could be read, so no rule was applied.",
+        let told = if row.is_known() {
+            "No rule found a problem in what could be read."
+        } else {
+            "No setting could be read, so no rule was applied."
         };
         doc.only(In::HTML, say((0, 0), told));
     }
@@ -115,18 +116,15 @@ fn sure(row: &Row, finding: &Finding) -> String {
         None if is_to_be_like(row) => "its cost here is not measured (vmio tax --like)".into(),
         None => "its cost here is not measured".into(),
     };
-    match finding.evidence.is_empty() {
-        true => gain,
-        false => format!("setting certain; {gain}"),
-    }
+    if finding.evidence.is_empty() { gain } else { format!("setting certain; {gain}") }
 }
 
 fn effect(row: &Row, worst: &Finding) -> String {
     let when = match worst.change.takes {
-        Takes::NextStart => "after the guest is shut down and started",
-        Takes::ShutDown => "the change is made while the guest is shut down",
-        Takes::Running => "at once, while the guest runs",
-        Takes::InGuest => "the change is made inside the guest",
+        AppliesAt::NextStart => "after the guest is shut down and started",
+        AppliesAt::ShutDown => "the change is made while the guest is shut down",
+        AppliesAt::Running => "at once, while the guest runs",
+        AppliesAt::InGuest => "the change is made inside the guest",
     };
     let several = row.together().into_iter().find(|all| all.places.contains(&0));
     match several {
@@ -163,9 +161,12 @@ fn settings(doc: &mut Document, row: &Row, sources: bool) {
     let known = devices.iter().map(|d| fit::columns(&d.name)).max().unwrap_or(0);
     let pair = |name: &str, text: String| (In::TERMINAL, Text::from(name), text);
     let mut pairs = vec![pair("guest", format!("{}, {}", row.guest.name, identity(row).join(", ")))];
-    let list = |device: &Device| match device.settings.is_empty() {
-        true => "nothing could be read".to_owned(),
-        false => device.settings.iter().map(|s| format!("{} {}", s.name, s.value)).collect::<Vec<_>>().join(", "),
+    let list = |device: &Device| {
+        if device.settings.is_empty() {
+            "nothing could be read".to_owned()
+        } else {
+            device.settings.iter().map(|s| format!("{} {}", s.name, s.value)).collect::<Vec<_>>().join(", ")
+        }
     };
     pairs.extend(devices.iter().filter(|_| !sources).map(|device| pair(&device.name, list(device))));
     doc.gap();

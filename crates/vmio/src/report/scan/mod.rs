@@ -13,7 +13,7 @@ mod settings;
 use vmio_look::kinds;
 use vmio_look::managers::{self, Manager};
 use vmio_model::facts::{Guest, Unread};
-use vmio_model::rules::change::{Together, Way, together};
+use vmio_model::rules::change::{ConfigTool, Together, together};
 use vmio_model::rules::{self, Change, Finding, Severity};
 
 use super::format;
@@ -74,17 +74,17 @@ impl Row {
     }
 
     /// By what its settings are changed; `None` for kinds of guests that no way is for.
-    pub fn own_way(&self) -> Option<Way> {
+    pub fn own_way(&self) -> Option<ConfigTool> {
         let managed = self.manager().map(Manager::way);
         match kinds::find(&self.guest.kind) {
             Some(kind) => kind.way(managed),
-            None => managed.or(Some(Way::Qemu)),
+            None => managed.or(Some(ConfigTool::Qemu)),
         }
     }
 
     /// The ways to make a change that apply to this guest, and the others.
     pub fn ways<'a>(&self, change: &'a Change) -> (Ways<'a>, Ways<'a>) {
-        let own = self.own_way().map(Way::name);
+        let own = self.own_way().map(ConfigTool::name);
         let (ours, others) = change.ways().into_iter().partition(|(name, _)| Some(*name) == own || *name == "any");
         (ours, if own.is_some() { others } else { Vec::new() })
     }
@@ -187,11 +187,11 @@ fn is_to_be_like(row: &Row) -> bool {
     row.guest.is_qemu() && !row.guest.is_vmios_own()
 }
 
-/// What could not be read, folded by what would let it be read: the mend, and what it would show.
-pub fn by_mend(view: &View) -> Vec<(&str, Vec<String>)> {
+/// What could not be read, folded by what would let it be read: the fix, and what it would show.
+pub fn by_fix(view: &View) -> Vec<(&str, Vec<String>)> {
     let mut folded: Vec<(&str, Vec<String>)> = Vec::new();
     for (_, unread) in view.all_unread() {
-        match folded.iter_mut().find(|(mend, _)| *mend == unread.mend) {
+        match folded.iter_mut().find(|(fix, _)| *fix == unread.mend) {
             Some((_, all)) if all.contains(&unread.what) => {}
             Some((_, all)) => all.push(unread.what.clone()),
             None => folded.push((&unread.mend, vec![unread.what.clone()])),

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use vmio_model::rules::Severity;
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use super::View;
 use crate::report::format::count;
@@ -116,7 +116,7 @@ fn line(state: State, said: &str) -> String {
 
 /// A line without what has a meaning to Nagios: `|` begins performance data.
 fn long(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c == '|' || shown::is_hidden(c) { ' ' } else { c }).collect();
+    let plain: String = text.chars().map(|c| if c == '|' || sanitize::is_hidden(c) { ' ' } else { c }).collect();
     let short: String =
         if plain.chars().count() > LINE { plain.chars().take(LINE - 1).chain(['…']).collect() } else { plain };
     short + "\n"

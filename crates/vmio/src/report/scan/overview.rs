@@ -5,7 +5,7 @@ use vmio_look::{kinds, managers};
 use vmio_model::words::plural;
 
 use super::settings::{disk_label, nic_label};
-use super::{HostWide, Row, View, by_mend, guest, host, is_to_be_like};
+use super::{HostWide, Row, View, by_fix, guest, host, is_to_be_like};
 use crate::fit;
 use crate::report::document::{
     self, Align, Block, Cell, Column, Document, Fit, Head, In, Kind, Layout, Name, Pairs, Span, Table, Text, heading,
@@ -53,13 +53,15 @@ fn document(view: &View) -> Document {
 
 fn head(doc: &mut Document, view: &View) {
     let counts = view.counts();
-    let (text, told) = match counts.is_empty() {
-        true => ("Nothing found.".to_owned(), "nothing found"),
-        false => (format!("Findings: {counts}."), counts.as_str()),
+    let (text, told) = if counts.is_empty() {
+        ("Nothing found.".to_owned(), "nothing found")
+    } else {
+        (format!("Findings: {counts}."), counts.as_str())
     };
-    match view.rows.is_empty() {
-        true => nobody(doc, view),
-        false => doc.only(In::TERMINAL, say((0, 0), format!("{}: {told}", view.headline()))),
+    if view.rows.is_empty() {
+        nobody(doc, view);
+    } else {
+        doc.only(In::TERMINAL, say((0, 0), format!("{}: {told}", view.headline())));
     }
     let when = format!("{}, {}", format::utc(view.at_unix_seconds), view.headline());
     let n = view.rows.len();
@@ -135,10 +137,12 @@ fn table(view: &View, wide: &[HostWide<'_>]) -> Table {
 fn worst(row: &Row, wide: &[HostWide<'_>]) -> Cell {
     let more = host::own(row, wide).count().saturating_sub(1);
     let Some(first) = host::own(row, wide).next() else {
-        let said = match row.is_known() {
-            true if row.findings.is_empty() => "nothing found",
-            true => "nothing of its own",
-            false => "could not be read",
+        let said = if !row.is_known() {
+            "could not be read"
+        } else if row.findings.is_empty() {
+            "nothing found"
+        } else {
+            "nothing of its own"
         };
         return Text::from(Span::Dim(said.to_owned())).into();
     };
@@ -157,22 +161,22 @@ fn worst(row: &Row, wide: &[HostWide<'_>]) -> Cell {
 }
 
 fn unread(doc: &mut Document, view: &View) {
-    let folded = by_mend(view);
+    let folded = by_fix(view);
     if folded.is_empty() {
         return;
     }
     doc.gap();
-    for (mend, what) in &folded {
-        let lead = match *mend {
+    for (fix, what) in &folded {
+        let lead = match *fix {
             AS_ROOT => "Not visible without root".to_owned(),
-            mend => format!("Not read ({mend})"),
+            fix => format!("Not read ({fix})"),
         };
         let named = what[..what.len().min(NAMED)].join(", ");
         let more = if what.len() > NAMED { format!(" and {} more", what.len() - NAMED) } else { String::new() };
         doc.only(In::TERMINAL, paragraph(Kind::Warning, (0, 2), format!("{lead}: {named}{more}")));
     }
-    let all = folded.iter().map(|(mend, what)| {
-        Text::from(Span::Strong((*mend).to_owned())).and(Span::Plain(format!(": {}", what.join(", "))))
+    let all = folded.iter().map(|(fix, what)| {
+        Text::from(Span::Strong((*fix).to_owned())).and(Span::Plain(format!(": {}", what.join(", "))))
     });
     doc.only(In::HTML, heading(2, "Not read"));
     doc.only(In::HTML, list((0, 0), all));

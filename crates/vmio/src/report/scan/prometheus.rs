@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use vmio_model::shown;
+use vmio_model::sanitize;
 
 use super::View;
 
@@ -55,5 +55,5 @@ fn findings(view: &View) -> BTreeMap<String, f64> {
 /// The value of a label: backslash and quote are escaped. What must not be shown (a line feed too, for
 /// which the format has an escape) is replaced: dashboards and alerts show the text as it is.
 fn escape(value: &str) -> String {
-    shown::line(&value.replace('\\', "\\\\").replace('"', "\\\"")).into_owned()
+    sanitize::line(&value.replace('\\', "\\\\").replace('"', "\\\"")).into_owned()
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use vmio_look::{Look, images};
+use vmio_look::{HostView, images};
 use vmio_model::facts::{Disk, Guest};
 use vmio_model::failure::{Exit, Failure};
 
@@ -87,7 +87,7 @@ pub(super) fn of(disk: &Disk, host: &Host, told: &mut Vec<String>) -> Result<(St
 
 /// Directories of a guest's images in which storage can be made beside them. A relative path counts from
 /// the directory of the guest's process, and in a pod the same path is another file: those are left out.
-pub(super) fn directories(look: &Look<'_>, guest: &Guest) -> Vec<String> {
+pub(super) fn directories(look: &HostView<'_>, guest: &Guest) -> Vec<String> {
     let sources = guest.disks.iter().filter_map(|d| d.place.source.as_deref());
     sources.filter(|source| images::is_same_here(look, guest, Path::new(source))).filter_map(parent).collect()
 }
@@ -110,11 +110,14 @@ fn file(disk: &Disk, told: &mut Vec<String>) -> &'static str {
         Some("qcow2") => {
             let tables = d.virtual_bytes.zip(d.cluster_bytes.filter(|b| *b > 0));
             let tables = tables.map(|(disk, cluster)| disk.div_ceil(cluster) * L2_ENTRY_BYTES);
-            match () {
-                () if d.backing_files.is_some_and(|n| n > 0) => "qcow2-chain",
-                () if tables.zip(*d.l2_cache_bytes).is_some_and(|(tables, cache)| cache < tables) => "qcow2-small-l2",
-                () if d.cluster_bytes == Some(2 << 20) => "qcow2-2m",
-                () => "qcow2",
+            if d.backing_files.is_some_and(|n| n > 0) {
+                "qcow2-chain"
+            } else if tables.zip(*d.l2_cache_bytes).is_some_and(|(tables, cache)| cache < tables) {
+                "qcow2-small-l2"
+            } else if d.cluster_bytes == Some(2 << 20) {
+                "qcow2-2m"
+            } else {
+                "qcow2"
             }
         }
         Some("raw") => match *disk.sparse {

@@ -138,7 +138,7 @@ fn the_whole_advice_is_measured_or_told() {
     for finding in rules::findings(&guest.facts()).iter().filter(|f| f.subject.is(&subject)) {
         let told = like.told.iter().any(|t| t.contains(&format!("not measured: the change of {}: ", finding.rule)));
         let Some(change::Sets::Disk(to)) = &finding.change.sets else {
-            assert!(told || Rule::find(&finding.rule).unwrap().mend.is_some(), "{}", finding.rule);
+            assert!(told || Rule::find(&finding.rule).unwrap().remedy.is_some(), "{}", finding.rule);
             continue;
         };
         let measured = to.driver.is_none_or(|driver| driver == has.driver)
@@ -203,7 +203,7 @@ fn a_guests_directories_are_known_by_its_mounts() {
             .file("/proc/812/mountinfo", theirs);
         let mut guest = guest(disk("vda", "virtio-blk", "/srv/vms/web1.raw"));
         guest.disks.push(disk("vdb", "virtio-blk", "web1.raw"));
-        storage::directories(&Look::new(&node), &guest)
+        storage::directories(&HostView::new(&node), &guest)
     };
     assert_eq!(of(ROOT), ["/srv/vms"]);
     assert_eq!(of("22 1 0:7 / / rw - overlay overlay rw\n"), [] as [&str; 0]);
@@ -336,7 +336,7 @@ fn a_disk_is_named_by_its_whole_name() {
 #[test]
 fn storage_that_a_rule_puts_in_place_is_a_target() {
     for rule in rules::RULES {
-        if let Some(Mend::Target(name)) = rule.mend {
+        if let Some(DiskRemedy::Target(name)) = rule.remedy {
             assert!(targets::find(name).is_some(), "{}: {name}", rule.id);
         }
     }

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 
 use super::applier::{Edit, Step, steps};
-use super::bed::{self, OWN, paste, run};
 use super::options::{self, Line, Own};
+use super::test_host::{self, OWN, paste, run};
 use super::wrong::{Wrong, refused};
 use super::xml::{self, Element};
 use super::{After, Row, Threads, Way, guest_name, monitor};
@@ -34,11 +34,11 @@ impl Guest {
         let (name, vmid) = (guest_name(at), (1000 + at).to_string());
         let mut line = Line::new();
         match row.way {
-            Way::Qemu => line = options::line(&bed::filled(row.guest, &name, at)),
-            Way::Libvirt => define(&domain(&name, &bed::filled(row.guest, &name, at))).unwrap(),
+            Way::Qemu => line = options::line(&test_host::filled(row.guest, &name, at)),
+            Way::Libvirt => define(&domain(&name, &test_host::filled(row.guest, &name, at))).unwrap(),
             Way::Proxmox => {
-                fs::create_dir_all(format!("{}/local/images/{vmid}", bed::IMAGES)).unwrap();
-                let text = bed::filled(&super::qm::with_volumes(row.guest, &vmid), &name, at);
+                fs::create_dir_all(format!("{}/local/images/{vmid}", test_host::IMAGES)).unwrap();
+                let text = test_host::filled(&super::qm::with_volumes(row.guest, &vmid), &name, at);
                 fs::write(super::qm::config_path(&vmid), format!("name: {name}\nmemory: 64\nkvm: 0\n{text}\n"))
                     .unwrap();
             }
@@ -118,13 +118,13 @@ impl Guest {
                 let dir = format!("/proc/{}/fd", self.pid()?);
                 let image = || {
                     let open = fs::read_dir(&dir).ok()?.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
-                    open.into_iter().find(|to| to.starts_with(bed::IMAGES))
+                    open.into_iter().find(|to| to.starts_with(test_host::IMAGES))
                 };
                 poll_until("its image", || image().is_some());
                 image().map_or(Ok(()), fs::remove_file)?;
             }
             After::Quota => {
-                let group = bed::group(&self.name);
+                let group = test_host::group(&self.name);
                 fs::create_dir_all(&group)?;
                 let v1 = group.join("cpu.cfs_quota_us");
                 let (file, quota) = if v1.exists() { (v1, "50000") } else { (group.join("cpu.max"), "50000 100000") };
@@ -142,7 +142,7 @@ impl Guest {
                     let _ = child.kill();
                     let _ = child.wait();
                 }
-                let _ = fs::remove_dir(bed::group(&self.name));
+                let _ = fs::remove_dir(test_host::group(&self.name));
                 Ok(())
             }
             Way::Libvirt => match run("virsh", &["domstate", &self.name])?.trim() {

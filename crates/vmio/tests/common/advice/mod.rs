@@ -1,12 +1,11 @@
 //! Advice is code: what a finding prints is applied to a real guest word for word. This is what a row of
 //! that table is, and what is said of advice that cannot be shown on a machine like this.
 //!
-//! `applier` turns printed text into steps and knows no rule; `bed` runs guests; `rows` plants faults
+//! `applier` turns printed text into steps and knows no rule; `test_host` runs guests; `rows` plants faults
 //! and says what must be in force afterwards; `table` is `docs/advice.md`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, dead_code)]
 
 pub mod applier;
-pub mod bed;
 pub mod guest;
 pub mod monitor;
 pub mod options;
@@ -16,6 +15,7 @@ pub mod qm_start;
 pub mod rows;
 pub mod shows;
 pub mod table;
+pub mod test_host;
 pub mod wrong;
 pub mod xml;
 

@@ -91,44 +91,42 @@ fn key<'a>(value: &'a str, wanted: &str) -> Option<&'a str> {
 fn places(line: &Line, own: &Own, place: &str) -> Result<Vec<usize>, Wrong> {
     let card =
         own.mac.is_some() || line.iter().any(|[o, v]| o == "-device" && key(v, "netdev").is_some() && is_id(v, own));
-    let found = match () {
-        () if place.contains("own -nic") => vec![find(line, place, |o, _| o == "-nic")?],
-        () if place.contains("own -net nic") => vec![find(line, place, |o, v| o == "-net" && v.starts_with("nic"))?],
-        () if place.contains("in the -object throttle-group with id=") => {
-            let id = place.split_once("with id=").map_or("", |(_, id)| id).split(':').next().unwrap_or_default();
-            vec![find(line, place, |o, v| {
-                o == "-object" && v.starts_with("throttle-group") && key(v, "id") == Some(id)
-            })?]
-        }
-        () if place.contains("own -netdev") => {
-            let at = own_card(line, own)?;
-            let netdev = key(&line[at][1], "netdev").unwrap_or_default().to_owned();
-            vec![find(line, place, |o, v| o == "-netdev" && key(v, "id") == Some(&netdev))?]
-        }
-        () if place.contains("own -device") || place.contains("the virtio-net device") => {
-            vec![if card || place.contains("net") { own_card(line, own)? } else { own_disk(line, own)? }]
-        }
-        () if place.contains("in the -device virtio-scsi-pci") => {
-            let bus = key(&line[own_disk(line, own)?][1], "bus").unwrap_or_default().trim_end_matches(".0").to_owned();
-            vec![find(line, place, |o, v| o == "-device" && key(v, "id") == Some(&bus))?]
-        }
+    let found = if place.contains("own -nic") {
+        vec![find(line, place, |o, _| o == "-nic")?]
+    } else if place.contains("own -net nic") {
+        vec![find(line, place, |o, v| o == "-net" && v.starts_with("nic"))?]
+    } else if place.contains("in the -object throttle-group with id=") {
+        let id = place.split_once("with id=").map_or("", |(_, id)| id).split(':').next().unwrap_or_default();
+        vec![find(line, place, |o, v| o == "-object" && v.starts_with("throttle-group") && key(v, "id") == Some(id))?]
+    } else if place.contains("own -netdev") {
+        let at = own_card(line, own)?;
+        let netdev = key(&line[at][1], "netdev").unwrap_or_default().to_owned();
+        vec![find(line, place, |o, v| o == "-netdev" && key(v, "id") == Some(&netdev))?]
+    } else if place.contains("own -device") || place.contains("the virtio-net device") {
+        vec![if card || place.contains("net") { own_card(line, own)? } else { own_disk(line, own)? }]
+    } else if place.contains("in the -device virtio-scsi-pci") {
+        let bus = key(&line[own_disk(line, own)?][1], "bus").unwrap_or_default().trim_end_matches(".0").to_owned();
+        vec![find(line, place, |o, v| o == "-device" && key(v, "id") == Some(&bus))?]
+    } else if place.contains("-drive or -blockdev") {
         // Of whichever the disk has: the other is not there.
-        () if place.contains("-drive or -blockdev") => match drive(line, own) {
+        match drive(line, own) {
             Ok(at) => vec![at],
             Err(_) => nodes(line, own)?.into_iter().take(1).collect(),
-        },
-        () if place.contains("own -drive") => vec![drive(line, own)?],
-        () if place.contains("that of driver ") => {
-            let qcow2 = place.contains("driver qcow2");
-            let is = |at: &usize| match key(&line[*at][1], "driver") {
-                Some("qcow2") => qcow2,
-                Some("file" | "host_device") => !qcow2,
-                _ => false,
-            };
-            nodes(line, own)?.into_iter().filter(is).collect()
         }
-        () if place.contains("-blockdev") => nodes(line, own)?,
-        () => return Err(form(format!("no such place: {place}"))),
+    } else if place.contains("own -drive") {
+        vec![drive(line, own)?]
+    } else if place.contains("that of driver ") {
+        let qcow2 = place.contains("driver qcow2");
+        let is = |at: &usize| match key(&line[*at][1], "driver") {
+            Some("qcow2") => qcow2,
+            Some("file" | "host_device") => !qcow2,
+            _ => false,
+        };
+        nodes(line, own)?.into_iter().filter(is).collect()
+    } else if place.contains("-blockdev") {
+        nodes(line, own)?
+    } else {
+        return Err(form(format!("no such place: {place}")));
     };
     if found.is_empty() { Err(form(format!("nothing is at: {place}\n{line:?}"))) } else { Ok(found) }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use vmio_testbed::poll_until;
 
-use super::bed::{Bed, OWN, paste, run};
+use super::test_host::{OWN, TestHost, paste, run};
 use super::wrong::{Wrong, refused};
 
 const DOMAIN: &str = "<domain type='qemu'><name>web 1</name><memory unit='MiB'>64</memory>\
@@ -47,13 +47,13 @@ fn told(out: &str) -> Vec<Told> {
 
 /// Whether all went as it is to.
 pub fn limits_of_others() -> bool {
-    let mut bed = Bed::new();
+    let mut host = TestHost::new();
     let tc = format!("{OWN}/bin/tc");
     fs::write(&tc, "#!/bin/sh\nexit 0\n").unwrap();
     fs::set_permissions(&tc, fs::Permissions::from_mode(0o755)).unwrap();
     let real = fs::canonicalize("/sbin/tc").unwrap();
     run("mount", &["--bind", &tc, real.to_str().unwrap()]).unwrap();
-    bed.libvirt();
+    host.libvirt();
     fs::write(format!("{OWN}/web.xml"), DOMAIN).unwrap();
     run("virsh", &["define", &format!("{OWN}/web.xml")]).unwrap();
     run("virsh", &["start", "--paused", "web 1"]).unwrap();
@@ -102,6 +102,6 @@ pub fn limits_of_others() -> bool {
 
     run("qm", &["stop", "1101"]).unwrap();
     run("virsh", &["destroy", "web 1"]).unwrap();
-    drop(bed);
+    drop(host);
     true
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::bed::{IMAGES, run};
 use super::qm_start;
+use super::test_host::{IMAGES, run};
 use super::wrong::{Wrong, refused};
 
 type Settings = BTreeMap<String, String>;

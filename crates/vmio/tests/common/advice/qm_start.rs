@@ -8,9 +8,9 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::bed::run;
 use super::monitor;
 use super::qm::{Config, path_of, slot, socket};
+use super::test_host::run;
 use super::wrong::{Wrong, refused};
 
 type Settings = BTreeMap<String, String>;
@@ -181,7 +181,7 @@ pub fn stop(vmid: &str) -> Result<String, Wrong> {
         state.is_empty() || state.contains(") Z")
     });
     let _ = fs::remove_file(format!("/run/qemu-server/{vmid}.pid"));
-    let _ = fs::remove_dir(super::bed::group(&format!("qm{vmid}")));
+    let _ = fs::remove_dir(super::test_host::group(&format!("qm{vmid}")));
     Ok(String::new())
 }
 
@@ -213,7 +213,7 @@ pub fn at_once(vmid: &str, config: &Config, key: &str, value: &str) -> Result<bo
 /// The quota of the guest's control group.
 fn limit(vmid: &str, conf: &Settings) -> Result<(), Wrong> {
     let Some(cpus) = conf.get("cpulimit").and_then(|n| n.parse::<f64>().ok()) else { return Ok(()) };
-    let group = super::bed::group(&format!("qm{vmid}"));
+    let group = super::test_host::group(&format!("qm{vmid}"));
     fs::create_dir_all(&group)?;
     let quota = if cpus > 0.0 { ((cpus * 100_000.0) as u64).to_string() } else { "-1".to_owned() };
     let v1 = group.join("cpu.cfs_quota_us");

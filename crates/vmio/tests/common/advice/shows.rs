@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vmio_node::linux::net::NETFILTER;
 
-use super::bed::{group, run};
 use super::guest::Guest;
 use super::options::Own;
+use super::test_host::{group, run};
 use super::wrong::{Wrong, differs, refused};
 use super::{Expect, Shows, Threads};
 
@@ -100,7 +100,7 @@ pub fn check(guest: &Guest, own: &Own, shows: Shows) -> Result<(), Wrong> {
         }
         Shows::AsTheHost => {
             let vcpus = guest.say("{\"execute\": \"query-cpus-fast\"}")?.as_array().map_or(0, Vec::len);
-            if vcpus == super::bed::cpus() { Ok(()) } else { Err(differs(format!("{vcpus} vCPUs"))) }
+            if vcpus == super::test_host::cpus() { Ok(()) } else { Err(differs(format!("{vcpus} vCPUs"))) }
         }
         Shows::NoQuota => {
             let dir = group(&guest.name);

@@ -125,68 +125,65 @@ pub fn edit(domain: &mut Element, edits: &[Edit]) -> Result<(), Wrong> {
         let own = || it.ok_or_else(|| form(format!("{place}: of what?")));
         let said = |word: &str| place.contains(word);
         let new = elements(text)?;
-        match () {
-            () if text.contains("directly below <domain>") => new.into_iter().for_each(|e| domain.put(e)),
-            () if said("one more controller") => devices.children.extend(new),
-            () if said("<controller> that") => {
-                let address = devices.children[own()?].child("address");
-                let address = address.ok_or_else(|| form("the disk has no <address>"))?;
-                let index = address.get("controller").ok_or_else(|| form("its <address> names no controller"))?;
-                let index = index.to_owned();
-                let is = |e: &&mut Element| {
-                    e.name == "controller" && e.get("type") == Some("scsi") && e.get("index") == Some(&index)
-                };
-                let controller =
-                    devices.children.iter_mut().find(is).ok_or_else(|| form(format!("no SCSI controller {index}")))?;
-                let to = if said("in the <driver .../> of") { controller.made("driver") } else { controller };
-                set_all(to, text)?;
+        if text.contains("directly below <domain>") {
+            new.into_iter().for_each(|e| domain.put(e));
+        } else if said("one more controller") {
+            devices.children.extend(new);
+        } else if said("<controller> that") {
+            let address = devices.children[own()?].child("address");
+            let address = address.ok_or_else(|| form("the disk has no <address>"))?;
+            let index = address.get("controller").ok_or_else(|| form("its <address> names no controller"))?;
+            let index = index.to_owned();
+            let is = |e: &&mut Element| {
+                e.name == "controller" && e.get("type") == Some("scsi") && e.get("index") == Some(&index)
+            };
+            let controller =
+                devices.children.iter_mut().find(is).ok_or_else(|| form(format!("no SCSI controller {index}")))?;
+            let to = if said("in the <driver .../> of") { controller.made("driver") } else { controller };
+            set_all(to, text)?;
+        } else if said("in its <address") {
+            set_all(devices.children[own()?].made("address"), text)?;
+        } else if said("this in its <disk>") {
+            new.into_iter().for_each(|e| devices.children[it.unwrap_or_default()].put(e));
+            own()?;
+            if said("<boot dev='hd'/> goes from <os>") {
+                domain.made("os").children.retain(|e| e.name != "boot" || e.get("dev") != Some("hd"));
             }
-            () if said("in its <address") => set_all(devices.children[own()?].made("address"), text)?,
-            () if said("this in its <disk>") => {
-                new.into_iter().for_each(|e| devices.children[it.unwrap_or_default()].put(e));
-                own()?;
-                if said("<boot dev='hd'/> goes from <os>") {
-                    domain.made("os").children.retain(|e| e.name != "boot" || e.get("dev") != Some("hd"));
-                }
-            }
-            () if said("in place of its own <target") => {
-                let disk = &mut devices.children[own()?];
-                disk.children.retain(|e| e.name != "target" && e.name != "address");
-                disk.children.extend(new);
-            }
-            () if said("in place of its own <") || said("in place of its own <mtu") => new.into_iter().for_each(|e| {
+        } else if said("in place of its own <target") {
+            let disk = &mut devices.children[own()?];
+            disk.children.retain(|e| e.name != "target" && e.name != "address");
+            disk.children.extend(new);
+        } else if said("in place of its own <") || said("in place of its own <mtu") {
+            new.into_iter().for_each(|e| {
                 if let Some(at) = it {
                     devices.children[at].put(e)
                 }
-            }),
-            () if said("iothread= and queues= go") => {
-                let driver = devices.children[own()?].made("driver");
-                driver.attributes.retain(|(name, _)| name != "iothread" && name != "queues");
-            }
-            () if said("its <driver") && new.is_empty() && !text.is_empty() => {
-                set_all(devices.children[own()?].made("driver"), text)?;
-            }
-            () if said("its <driver") || said("that <driver") => {
-                let driver = devices.children[own()?].made("driver");
-                new.into_iter().for_each(|e| driver.put(e));
-            }
-            () if place.starts_with("or instead") => {}
-            () if text.is_empty() && (said("its own element stays") || place.ends_with(':')) => {
-                own()?;
-            }
-            () if it.is_some() && !new.is_empty() && said("in the <") => {
-                let own = &mut devices.children[own()?];
-                for e in new {
-                    // Its own first line anew.
-                    if e.name == own.name {
-                        own.attributes = e.attributes;
-                        e.children.into_iter().for_each(|c| own.put(c))
-                    } else {
-                        own.put(e)
-                    }
+            });
+        } else if said("iothread= and queues= go") {
+            let driver = devices.children[own()?].made("driver");
+            driver.attributes.retain(|(name, _)| name != "iothread" && name != "queues");
+        } else if said("its <driver") && new.is_empty() && !text.is_empty() {
+            set_all(devices.children[own()?].made("driver"), text)?;
+        } else if said("its <driver") || said("that <driver") {
+            let driver = devices.children[own()?].made("driver");
+            new.into_iter().for_each(|e| driver.put(e));
+        } else if place.starts_with("or instead") {
+            // The other way: nothing of it is done.
+        } else if text.is_empty() && (said("its own element stays") || place.ends_with(':')) {
+            own()?;
+        } else if it.is_some() && !new.is_empty() && said("in the <") {
+            let own = &mut devices.children[own()?];
+            for e in new {
+                // Its own first line anew.
+                if e.name == own.name {
+                    own.attributes = e.attributes;
+                    e.children.into_iter().for_each(|c| own.put(c))
+                } else {
+                    own.put(e)
                 }
             }
-            () => return Err(form(format!("nobody knows where this goes: {place}\n{text}"))),
+        } else {
+            return Err(form(format!("nobody knows where this goes: {place}\n{text}")));
         }
     }
     Ok(())

@@ -14,9 +14,9 @@ use super::super::netlink::{Change, Netlink};
 use super::super::undo_log::PlaneLog;
 use super::super::{Device, Error, Result, htb, links};
 use super::filters::{self, Found, Whose};
-use super::lead::Lead;
 use super::pins::Pins;
-use super::point::{INGRESS, Point, Way};
+use super::point::{AttachMode, INGRESS, Point};
+use super::redirect::RedirectFilter;
 
 /// The qdisc in which filters hang.
 const CLSACT: &str = "clsact";
@@ -46,8 +46,8 @@ pub(super) enum Attached {
         filter: Filter,
         /// Which program it is.
         point: Point,
-        /// What leads packets on to an IFB.
-        lead: Option<Lead>,
+        /// Redirects the packets to an IFB.
+        redirect: Option<RedirectFilter>,
     },
 }
 
@@ -71,7 +71,7 @@ impl Attached {
         object: &Object,
         netlink: &mut Netlink,
         device: &Device,
-        way: Way,
+        mode: AttachMode,
         point: Point,
         held: (&Bond, &PlaneLog),
     ) -> Result<Self> {
@@ -79,8 +79,8 @@ impl Attached {
         let index = device.index as i32;
         let program =
             object.progs().find(|p| p.name() == point.program()).expect("the object was built with this program");
-        match way {
-            Way::Tcx => {
+        match mode {
+            AttachMode::Tcx => {
                 let (what, name) = (format!("attach the classifier to {device} by TCX"), point.pin(device.index));
                 // An earlier owner's link gets this program, at once.
                 let old = loudly(&what, || Ok(if let Bond::Pinned(pins) = bond { pins.open(&name) } else { None }))?;
@@ -103,7 +103,7 @@ impl Attached {
                 }
                 Ok(Attached::Tcx(link, name))
             }
-            Way::Clsact => {
+            AttachMode::Clsact => {
                 // An earlier owner's is replaced in its place, at once.
                 let all = filters::list(netlink, device, point.parent())?;
                 let old = all.iter().find(|found| found.whose == Whose::Program(point));
@@ -121,15 +121,15 @@ impl Attached {
                 if filter.is_err() {
                     let _ = remove_clsact(netlink, device, log, false);
                 }
-                Ok(Attached::Clsact { filter: filter?, point, lead: Lead::find(netlink, device, point)? })
+                Ok(Attached::Clsact { filter: filter?, point, redirect: RedirectFilter::find(netlink, device, point)? })
             }
         }
     }
 
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn mode(&self) -> AttachMode {
         match self {
-            Attached::Tcx(..) => Way::Tcx,
-            Attached::Clsact { .. } => Way::Clsact,
+            Attached::Tcx(..) => AttachMode::Tcx,
+            Attached::Clsact { .. } => AttachMode::Clsact,
         }
     }
 
@@ -145,30 +145,30 @@ impl Attached {
         }
     }
 
-    /// Whether a filter that is there is this one, or what leads on behind it.
+    /// Whether a filter that is there is this one, or the redirect filter behind it.
     pub(super) fn is(&self, found: &Found) -> bool {
-        let Attached::Clsact { point, lead, .. } = self else { return false };
-        found.whose == Whose::Program(*point) || lead.as_ref().is_some_and(|lead| lead.is(found))
+        let Attached::Clsact { point, redirect, .. } = self else { return false };
+        found.whose == Whose::Program(*point) || redirect.as_ref().is_some_and(|redirect| redirect.is(found))
     }
 
-    /// Whether what passes is led on as it was told to be: not if somebody took the filter off that does it.
-    pub(super) fn is_led(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
+    /// Whether packets are redirected as they were to be: not if somebody removed the redirect filter.
+    pub(super) fn is_redirected(&self, netlink: &mut Netlink, device: &Device) -> Result<bool> {
         match self {
-            Attached::Clsact { lead: Some(lead), .. } => lead.is_there(netlink, device),
+            Attached::Clsact { redirect: Some(redirect), .. } => redirect.is_there(netlink, device),
             _ => Ok(true),
         }
     }
 
-    /// Leads what passes through that IFB, where the program itself is not to do it.
-    pub(super) fn lead(&mut self, netlink: &mut Netlink, device: &Device, to: Option<u32>) -> Result<()> {
-        let Attached::Clsact { lead, point, .. } = self else { return Ok(()) };
-        if lead.as_ref().map(|l| l.to) == to {
+    /// Redirects what passes to that IFB by a filter, where the program itself does not do it.
+    pub(super) fn set_redirect(&mut self, netlink: &mut Netlink, device: &Device, to: Option<u32>) -> Result<()> {
+        let Attached::Clsact { redirect, point, .. } = self else { return Ok(()) };
+        if redirect.as_ref().map(|r| r.to) == to {
             return Ok(());
         }
-        if let Some(old) = lead.take() {
+        if let Some(old) = redirect.take() {
             old.remove(netlink, device)?;
         }
-        *lead = to.map(|to| Lead::add(netlink, device, *point, to)).transpose()?;
+        *redirect = to.map(|to| RedirectFilter::add(netlink, device, *point, to)).transpose()?;
         Ok(())
     }
 
@@ -183,14 +183,14 @@ impl Attached {
                 drop(link);
                 Ok(())
             }
-            Attached::Clsact { mut filter, lead, .. } => {
-                let led = lead.map_or(Ok(()), |lead| lead.remove(netlink, device));
+            Attached::Clsact { mut filter, redirect, .. } => {
+                let removed = redirect.map_or(Ok(()), |redirect| redirect.remove(netlink, device));
                 // Another's may have the same place by now.
                 let sure = filter.is_there();
                 if sure {
                     let _ = loudly("take the classifier's filter off", || filter.hook.detach());
                 }
-                led?;
+                removed?;
                 remove_clsact(netlink, device, log, sure)
             }
         }

@@ -1,6 +1,7 @@
-//! Filters of clsact: which are ours, whoever made them. A program of ours has a handle that is nobody else's, and what
-//! leads packets on has a word in its action that is (TCA_ACT_COOKIE, Linux 4.11); so an owner finds what the one before it
-//! has left, and puts its own exactly in the place (include/uapi/linux/pkt_cls.h, net/sched/cls_bpf.c, cls_u32.c).
+//! Filters of clsact: which are ours, whoever made them. A program of ours has a handle that is nobody else's, and a
+//! filter that redirects packets has such a word in its action (TCA_ACT_COOKIE, Linux 4.11); so an owner finds what the
+//! one before it has left, and puts its own exactly in the place (include/uapi/linux/pkt_cls.h, net/sched/cls_bpf.c,
+//! cls_u32.c).
 
 use super::super::htb;
 use super::super::netlink::wire::{self, Attributes, Malformed, Message, Request, flag, u32_at};
@@ -16,7 +17,7 @@ const HOOKS: [u32; 2] = [INGRESS, EGRESS];
 const EVERYTHING: u16 = 3u16.to_be();
 /// Handles of our programs, with the point's number: `vmi` in ASCII.
 const HANDLE: u32 = 0x766d_6900;
-/// What the actions of those that lead say, with the point's number behind it.
+/// Cookie in the action of a redirect filter; the point's number follows.
 const COOKIE: &[u8] = b"vmio guard";
 
 pub(super) const TCA_KIND: u16 = 1;
@@ -42,8 +43,8 @@ pub(super) struct Found {
 pub(super) enum Whose {
     /// A program of ours.
     Program(Point),
-    /// Behind one, it leads packets to an interface of that index.
-    Lead(Point, u32),
+    /// Behind one, it redirects packets to an interface of that index.
+    Redirect(Point, u32),
     Another,
 }
 
@@ -52,7 +53,7 @@ pub(super) fn handle(point: Point) -> u32 {
     HANDLE | point as u32
 }
 
-/// What the action says that leads on behind a point's program.
+/// The cookie of the redirect filter behind a point's program.
 pub(super) fn cookie(point: Point) -> Vec<u8> {
     [COOKIE, &[point as u8]].concat()
 }
@@ -76,7 +77,7 @@ pub(super) fn all(netlink: &mut Netlink, device: &Device) -> Result<Vec<Found>> 
 pub(super) fn remove(netlink: &mut Netlink, device: &Device, found: &Found) -> Result<()> {
     let (kind, what) = match found.whose {
         Whose::Program(_) => ("bpf", "remove the classifier from"),
-        Whose::Lead(..) => ("u32", "end leading what arrives at"),
+        Whose::Redirect(..) => ("u32", "end leading what arrives at"),
         Whose::Another => return Ok(()),
     };
     let mut fixed = place(device, found.parent, found.preference);
@@ -110,14 +111,14 @@ fn found(message: &Message<'_>, parent: u32) -> std::result::Result<Option<Found
     let options = wire::find(&attributes, TCA_OPTIONS).unwrap_or_default();
     let whose = match kind.as_str() {
         "bpf" if whole => Point::ALL.into_iter().find(|p| self::handle(*p) == handle).map(Whose::Program),
-        "u32" if whole => lead(options)?,
+        "u32" if whole => redirect(options)?,
         _ => None,
     };
     Ok(Some(Found { parent, preference: (info >> 16) as u16, handle, whose: whose.unwrap_or(Whose::Another) }))
 }
 
 /// What the first action of a filter of cls_u32 says, if it is one of ours.
-fn lead(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
+fn redirect(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
     let inside = |bytes: &[u8], kind| -> std::result::Result<Vec<u8>, Malformed> {
         Ok(wire::find(&wire::attributes(bytes)?, kind).unwrap_or_default().to_vec())
     };
@@ -126,5 +127,5 @@ fn lead(options: &[u8]) -> std::result::Result<Option<Whose>, Malformed> {
     let Some(point) = Point::ALL.into_iter().find(|p| cookie(*p) == said) else { return Ok(None) };
     // `ifindex` of struct tc_mirred.
     let to = u32_at(&inside(&inside(&action, TCA_ACT_OPTIONS)?, TCA_MIRRED_PARMS)?, 24);
-    Ok(to.map(|to| Whose::Lead(point, to)))
+    Ok(to.map(|to| Whose::Redirect(point, to)))
 }

@@ -34,9 +34,9 @@ use point::Point;
 mod attach;
 mod counters;
 mod filters;
-mod lead;
 mod pins;
 mod point;
+mod redirect;
 mod sweep;
 mod uplink;
 
@@ -46,7 +46,7 @@ mod tests;
 pub use attach::Bond;
 pub use counters::Counts;
 pub(super) use pins::Shelf;
-pub use point::Way;
+pub use point::AttachMode;
 pub(super) use sweep::sweep;
 pub use uplink::{Leave, Receive};
 
@@ -84,11 +84,11 @@ impl Tenant {
     }
 
     /// `struct tenant`.
-    fn encode(&self, slot: u32, way: Way) -> [u8; TENANT] {
+    fn encode(&self, slot: u32, mode: AttachMode) -> [u8; TENANT] {
         let mut flags = 0;
         flags |= if self.address.is_some() { CHECK_ADDRESS } else { 0 };
-        // At clsact a filter behind the program does it (lead.rs).
-        flags |= if self.redirect.is_some() && way == Way::Tcx { REDIRECT } else { 0 };
+        // At clsact a filter behind the program redirects (redirect.rs).
+        flags |= if self.redirect.is_some() && mode == AttachMode::Tcx { REDIRECT } else { 0 };
         let mut bytes = [0; TENANT];
         for (at, value) in [(0, self.class), (4, flags), (8, self.redirect.unwrap_or(0)), (12, slot)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -158,27 +158,33 @@ impl Classifier {
     ///
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
-    pub fn attach(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<Way> {
-        let links = self.attached.values().filter(|entry| entry.attached.way() == Way::Tcx);
+    pub fn attach(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant) -> Result<AttachMode> {
+        let links = self.attached.values().filter(|entry| entry.attached.mode() == AttachMode::Tcx);
         if links.take(MOST_LINKS).count() == MOST_LINKS && !self.attached.contains_key(&device.index) {
-            return self.attach_by(netlink, device, tenant, Way::Clsact);
+            return self.attach_by(netlink, device, tenant, AttachMode::Clsact);
         }
-        self.tcx_or_clsact(|this, way| this.attach_by(netlink, device, tenant, way))
+        self.tcx_or_clsact(|this, mode| this.attach_by(netlink, device, tenant, mode))
     }
 
-    /// As [`Classifier::attach`], in this way. One that is attached stays as it is, and is told anew; one that was taken
-    /// off, or whose interface went and gave its index to another, is attached anew and counts from 0.
+    /// As [`Classifier::attach`], in this mode. One that is attached stays as it is, and is told anew; one that was
+    /// taken off, or whose interface went and gave its index to another, is attached anew and counts from 0.
     ///
     /// # Errors
     /// When the kernel refuses, or there are more than [`MOST`].
-    pub fn attach_by(&mut self, netlink: &mut Netlink, device: &Device, tenant: &Tenant, way: Way) -> Result<Way> {
+    pub fn attach_by(
+        &mut self,
+        netlink: &mut Netlink,
+        device: &Device,
+        tenant: &Tenant,
+        mode: AttachMode,
+    ) -> Result<AttachMode> {
         if let Some(there) = self.attached.get_mut(&device.index) {
             if there.attached.is_there(&self.bond) {
-                let way = there.attached.way();
+                let mode = there.attached.mode();
                 // It may have been renamed.
                 there.device = device.clone();
                 self.set(netlink, device, tenant)?;
-                return Ok(way);
+                return Ok(mode);
             }
             // Somebody took it off, or the interface went and another has its index now.
             self.detach(netlink, device)?;
@@ -191,9 +197,9 @@ impl Classifier {
         let held = (&self.bond, &self.log);
         let attached = self
             .update(device, "counters", &slot.to_ne_bytes(), &[0; counters::BYTES])
-            .and_then(|()| self.tell(device, slot, tenant, way))
-            .and_then(|()| Attached::attach(&self.object, netlink, device, way, Point::Arrives, held))
-            .and_then(|mut attached| match attached.lead(netlink, device, tenant.redirect) {
+            .and_then(|()| self.tell(device, slot, tenant, mode))
+            .and_then(|()| Attached::attach(&self.object, netlink, device, mode, Point::Arrives, held))
+            .and_then(|mut attached| match attached.set_redirect(netlink, device, tenant.redirect) {
                 Ok(()) => Ok(attached),
                 Err(e) => {
                     let _ = attached.detach(netlink, device, held);
@@ -203,7 +209,7 @@ impl Classifier {
         match attached {
             Ok(attached) => {
                 self.attached.insert(device.index, Entry { device: device.clone(), slot, attached });
-                Ok(way)
+                Ok(mode)
             }
             Err(e) => {
                 self.forget(device.index);
@@ -221,9 +227,9 @@ impl Classifier {
         let Some(entry) = self.attached.get_mut(&device.index) else {
             return Err(Error::Invalid { what: device.to_string(), why: "no classifier is attached there".to_owned() });
         };
-        entry.attached.lead(netlink, device, tenant.redirect)?;
-        let (slot, way) = (entry.slot, entry.attached.way());
-        self.tell(device, slot, tenant, way)
+        entry.attached.set_redirect(netlink, device, tenant.redirect)?;
+        let (slot, mode) = (entry.slot, entry.attached.mode());
+        self.tell(device, slot, tenant, mode)
     }
 
     /// Takes it off an interface; `false` where it was not there.
@@ -245,7 +251,7 @@ impl Classifier {
 
     /// As [`Classifier::is_attached`]; where it is sure that nobody took a filter off, only links are looked at.
     pub(super) fn is_kept(&self, device: &Device, sure: bool) -> bool {
-        let by_filter = |entry: &Entry| entry.attached.way() == Way::Clsact;
+        let by_filter = |entry: &Entry| entry.attached.mode() == AttachMode::Clsact;
         (sure && self.attached.get(&device.index).is_some_and(by_filter)) || self.is_attached(device)
     }
 
@@ -258,7 +264,7 @@ impl Classifier {
     pub(super) fn links_hold(&self) -> bool {
         let all =
             self.attached.values().map(|e| &e.attached).chain(self.uplinks.values().map(|(_, attached)| attached));
-        all.filter(|attached| attached.way() == Way::Tcx).all(|attached| attached.is_there(&self.bond))
+        all.filter(|attached| attached.mode() == AttachMode::Tcx).all(|attached| attached.is_there(&self.bond))
     }
 
     /// What was counted at an interface since it was attached; `None` where it is not. No system call.
@@ -266,10 +272,10 @@ impl Classifier {
         self.attached.get(&device.index).map(|entry| self.counters.read(entry.slot))
     }
 
-    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, way: Way) -> Result<()> {
+    fn tell(&self, device: &Device, slot: u32, tenant: &Tenant, mode: AttachMode) -> Result<()> {
         let (number, led) = (tenant.class & NUMBERS, tenant.redirect.unwrap_or(0));
         self.update(device, "led", &number.to_ne_bytes(), &led.to_ne_bytes())?;
-        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, way))
+        self.update(device, "tenants", &device.index.to_ne_bytes(), &tenant.encode(slot, mode))
     }
 
     fn update(&self, device: &Device, name: &str, key: &[u8], value: &[u8]) -> Result<()> {
@@ -278,14 +284,14 @@ impl Classifier {
     }
 
     /// By a TCX link where the kernel has them and it can be held as long as it is to be.
-    fn tcx_or_clsact<T>(&mut self, mut attach: impl FnMut(&mut Self, Way) -> Result<T>) -> Result<T> {
+    fn tcx_or_clsact<T>(&mut self, mut attach: impl FnMut(&mut Self, AttachMode) -> Result<T>) -> Result<T> {
         if matches!(self.bond, Bond::Clsact) {
-            return attach(self, Way::Clsact);
+            return attach(self, AttachMode::Clsact);
         }
-        match attach(self, Way::Tcx) {
+        match attach(self, AttachMode::Tcx) {
             // bpf(2) knows no such link.
             Err(Error::Bpf { source, .. }) if matches!(source.kind(), ErrorKind::InvalidInput) => {
-                attach(self, Way::Clsact)
+                attach(self, AttachMode::Clsact)
             }
             done => done,
         }
@@ -303,8 +309,8 @@ impl Drop for Classifier {
             return;
         }
         let uplinks = std::mem::take(&mut self.uplinks);
-        let ways = self.attached.values().map(|e| &e.attached).chain(uplinks.values().map(|(_, attached)| attached));
-        if ways.into_iter().all(|attached| attached.way() == Way::Tcx) {
+        let mut all = self.attached.values().map(|e| &e.attached).chain(uplinks.values().map(|(_, attached)| attached));
+        if all.all(|attached| attached.mode() == AttachMode::Tcx) {
             return;
         }
         // What was made at clsact would stay. Gone with its interface is as good.

@@ -11,7 +11,7 @@ pub(super) const EGRESS: u32 = 0xffff_fff3;
 /// How the program is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Way {
+pub enum AttachMode {
     /// A TCX link, from Linux 6.6.
     Tcx,
     /// A filter of a clsact qdisc.

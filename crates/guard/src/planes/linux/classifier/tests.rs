@@ -21,7 +21,7 @@ fn layouts_are_those_of_the_program() {
 fn a_tenant_is_laid_out_as_the_program_reads_it() {
     let tenant =
         Tenant { class: 0x7a00_0002, address: Some([2, 0, 0, 0, 0, 9]), redirect: Some(7), framing: Framing::ETHERNET };
-    let bytes = tenant.encode(3, Way::Tcx);
+    let bytes = tenant.encode(3, AttachMode::Tcx);
     assert_eq!(bytes[..4], 0x7a00_0002u32.to_ne_bytes());
     assert_eq!(bytes[4..8], 3u32.to_ne_bytes(), "both flags");
     assert_eq!((bytes[8], bytes[12]), (7, 3));
@@ -30,9 +30,9 @@ fn a_tenant_is_laid_out_as_the_program_reads_it() {
         (24u16.to_ne_bytes().into(), 84u16.to_ne_bytes().into())
     );
     assert_eq!(bytes[20..26], [2, 0, 0, 0, 0, 9]);
-    let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE }.encode(0, Way::Tcx);
+    let plain = Tenant { class: 1, address: None, redirect: None, framing: Framing::NONE }.encode(0, AttachMode::Tcx);
     assert_eq!(plain[4..28], [0; 24]);
-    assert_eq!(tenant.encode(3, Way::Clsact)[4..8], 1u32.to_ne_bytes(), "at clsact a filter leads to the IFB");
+    assert_eq!(tenant.encode(3, AttachMode::Clsact)[4..8], 1u32.to_ne_bytes(), "at clsact a filter leads to the IFB");
 }
 
 #[test]
@@ -50,7 +50,8 @@ fn a_destination_is_laid_out_as_the_program_looks_it_up() {
     assert_eq!(key[4..], [2, 0, 0, 0, 0, 9, 0, 0], "what is left is 0, or nothing is found");
     assert_ne!(key, uplink::destination(0x0102_0305, [2, 0, 0, 0, 0, 9]), "another uplink");
     let told = Receive { host: 0x7a00_0002, other: 0x7a00_0003, through: 12, classes: BTreeMap::new() };
-    let words = |way| told.encode(way).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
-    assert_eq!(words(Way::Tcx), [0x7a00_0002, 0x7a00_0003, 12, 0]);
-    assert_eq!(words(Way::Clsact)[2], 0, "at clsact a filter leads to the IFB");
+    let words =
+        |mode| told.encode(mode).chunks(4).map(|c| u32::from_ne_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
+    assert_eq!(words(AttachMode::Tcx), [0x7a00_0002, 0x7a00_0003, 12, 0]);
+    assert_eq!(words(AttachMode::Clsact)[2], 0, "at clsact a filter leads to the IFB");
 }

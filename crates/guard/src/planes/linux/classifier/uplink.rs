@@ -9,7 +9,7 @@ use vmio_model::policy::Direction;
 use super::super::{Device, Error, Netlink, Result};
 use super::attach::{Attached, loudly};
 use super::filters::{self, Whose};
-use super::point::{INGRESS, Point, Way};
+use super::point::{AttachMode, INGRESS, Point};
 use super::{Classifier, map};
 
 /// Addresses behind all uplinks together (`max_entries` of the map).
@@ -60,9 +60,9 @@ pub struct Receive {
 
 impl Receive {
     /// `struct receiver`.
-    pub(super) fn encode(&self, way: Way) -> [u8; RECEIVER] {
-        // At clsact a filter behind the program leads (lead.rs).
-        let through = if way == Way::Tcx { self.through } else { 0 };
+    pub(super) fn encode(&self, mode: AttachMode) -> [u8; RECEIVER] {
+        // At clsact a filter behind the program redirects (redirect.rs).
+        let through = if mode == AttachMode::Tcx { self.through } else { 0 };
         let mut bytes = [0; RECEIVER];
         for (at, value) in [(0, self.host), (4, self.other), (8, through)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -94,14 +94,20 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses.
     pub fn attach_uplink(&mut self, netlink: &mut Netlink, device: &Device, told: Leave) -> Result<bool> {
-        self.tcx_or_clsact(|this, way| this.attach_uplink_by(netlink, device, told, way))
+        self.tcx_or_clsact(|this, mode| this.attach_uplink_by(netlink, device, told, mode))
     }
 
-    /// As [`Classifier::attach_uplink`], in this way.
+    /// As [`Classifier::attach_uplink`], in this mode.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn attach_uplink_by(&mut self, netlink: &mut Netlink, device: &Device, told: Leave, way: Way) -> Result<bool> {
+    pub fn attach_uplink_by(
+        &mut self,
+        netlink: &mut Netlink,
+        device: &Device,
+        told: Leave,
+        mode: AttachMode,
+    ) -> Result<bool> {
         let there = self.uplinks.get(&(device.index, Point::Leaves));
         let there = there.is_some_and(|(_, attached)| attached.is_there(&self.bond));
         if !there {
@@ -109,7 +115,7 @@ impl Classifier {
         }
         self.update(device, "uplinks", &device.index.to_ne_bytes(), &told.encode())?;
         if !there {
-            self.hang(netlink, device, way, Point::Leaves)?;
+            self.hang(netlink, device, mode, Point::Leaves)?;
         }
         Ok(!there)
     }
@@ -149,21 +155,21 @@ impl Classifier {
     /// # Errors
     /// When the kernel refuses, or there are too many addresses.
     pub fn attach_receive(&mut self, netlink: &mut Netlink, device: &Device, told: &Receive) -> Result<bool> {
-        if let Some(way) = self.receives(netlink, device)? {
+        if let Some(mode) = self.receives(netlink, device)? {
             if self.received.get(&device.index) == Some(told) {
                 return Ok(false);
             }
-            return self.attach_receive_by(netlink, device, told, way);
+            return self.attach_receive_by(netlink, device, told, mode);
         }
         self.detach_receive(netlink, device)?;
         let filters = filters::list(netlink, device, INGRESS)?;
         if filters.iter().any(|found| found.whose == Whose::Another) {
-            return self.attach_receive_by(netlink, device, told, Way::Clsact);
+            return self.attach_receive_by(netlink, device, told, AttachMode::Clsact);
         }
-        self.tcx_or_clsact(|this, way| this.attach_receive_by(netlink, device, told, way))
+        self.tcx_or_clsact(|this, mode| this.attach_receive_by(netlink, device, told, mode))
     }
 
-    /// As [`Classifier::attach_receive`], in this way where it is not there yet.
+    /// As [`Classifier::attach_receive`], in this mode where it is not there yet.
     ///
     /// # Errors
     /// As [`Classifier::attach_receive`].
@@ -172,19 +178,19 @@ impl Classifier {
         netlink: &mut Netlink,
         device: &Device,
         told: &Receive,
-        way: Way,
+        mode: AttachMode,
     ) -> Result<bool> {
         let there = self.receives(netlink, device)?;
         if there.is_none() {
             self.detach_receive(netlink, device)?;
         }
         // What becomes of packets is known before the first is seen.
-        let done = self.say(device, told, there.unwrap_or(way)).and_then(|()| {
+        let done = self.say(device, told, there.unwrap_or(mode)).and_then(|()| {
             if there.is_none() {
-                self.hang(netlink, device, way, Point::Enters)?;
+                self.hang(netlink, device, mode, Point::Enters)?;
             }
             match self.uplinks.get_mut(&(device.index, Point::Enters)) {
-                Some((_, attached)) => attached.lead(netlink, device, Some(told.through)),
+                Some((_, attached)) => attached.set_redirect(netlink, device, Some(told.through)),
                 None => Ok(()),
             }
         });
@@ -210,24 +216,24 @@ impl Classifier {
         done.map(|done| done.is_some())
     }
 
-    /// In which way what arrives at an uplink is led away; not if somebody took the program off, or what leads.
-    fn receives(&self, netlink: &mut Netlink, device: &Device) -> Result<Option<Way>> {
+    /// How the packets that arrive at an uplink are redirected; None if somebody removed the program or the filter.
+    fn receives(&self, netlink: &mut Netlink, device: &Device) -> Result<Option<AttachMode>> {
         match self.uplinks.get(&(device.index, Point::Enters)) {
-            Some((at, attached)) if attached.is_there(&self.bond) && attached.is_led(netlink, at)? => {
-                Ok(Some(attached.way()))
+            Some((at, attached)) if attached.is_there(&self.bond) && attached.is_redirected(netlink, at)? => {
+                Ok(Some(attached.mode()))
             }
             _ => Ok(None),
         }
     }
 
-    fn hang(&mut self, netlink: &mut Netlink, device: &Device, way: Way, point: Point) -> Result<()> {
-        let attached = Attached::attach(&self.object, netlink, device, way, point, (&self.bond, &self.log))?;
+    fn hang(&mut self, netlink: &mut Netlink, device: &Device, mode: AttachMode, point: Point) -> Result<()> {
+        let attached = Attached::attach(&self.object, netlink, device, mode, point, (&self.bond, &self.log))?;
         self.uplinks.insert((device.index, point), (device.clone(), attached));
         Ok(())
     }
 
     /// Tells the maps: addresses that come, then the uplink itself, then addresses that go.
-    fn say(&mut self, device: &Device, told: &Receive, way: Way) -> Result<()> {
+    fn say(&mut self, device: &Device, told: &Receive, mode: AttachMode) -> Result<()> {
         let before = self.received.get(&device.index).cloned();
         let others: usize =
             self.received.iter().filter(|(i, _)| **i != device.index).map(|(_, r)| r.classes.len()).sum();
@@ -246,7 +252,7 @@ impl Classifier {
                 self.update(device, "destinations", &destination(device.index, *address), &class.to_ne_bytes())?;
             }
         }
-        self.update(device, "receivers", &device.index.to_ne_bytes(), &told.encode(way))?;
+        self.update(device, "receivers", &device.index.to_ne_bytes(), &told.encode(mode))?;
         for address in known.keys().filter(|address| !told.classes.contains_key(*address)) {
             let key = destination(device.index, *address);
             loudly(&format!("tell the classifier about {device}"), || {

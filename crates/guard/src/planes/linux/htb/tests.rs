@@ -3,14 +3,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use vmio_model::policy::program::{Framing, Hierarchy, Leaf};
-use vmio_model::rate::{BitRate, ByteRate};
+use vmio_model::rate::{BitRate, ByteRate, MBIT as M};
 
 use super::super::netlink::wire::Attributes;
 use super::encode::AT_ROOT;
 use super::*;
 use crate::desired::LAST_NUMBER;
-
-const M: BitRate = BitRate::new(1_000_000);
 
 fn leaf(name: &str, rate_mbit: u64, ceil_mbit: u64) -> Leaf {
     Leaf {

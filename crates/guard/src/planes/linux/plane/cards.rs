@@ -17,12 +17,13 @@ use crate::planes::{Count, NotHeld, PlaneError};
 /// How old counters of a card may be: its driver may have to ask its firmware for each function.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What is known of the cards.
+/// The cards of pools, with what their functions have sent.
 #[derive(Debug, Default)]
-pub(super) struct Cards(BTreeMap<PoolKey, Seen>);
+pub(super) struct Cards(BTreeMap<PoolKey, CardState>);
 
+/// A card, and the state of its functions' limits at a time.
 #[derive(Debug)]
-struct Seen {
+struct CardState {
     card: Device,
     at: Instant,
     /// By function: what it has sent, or why its limit is not in force.
@@ -39,7 +40,7 @@ impl Linux {
         for pool in desired.pools.iter().filter(limited) {
             let card = links::find(&mut self.netlink, &pool.key.uplink)?;
             let there = functions::of(&mut self.netlink, &card)?;
-            let mut seen = Seen { card: card.clone(), at: Instant::now(), functions: BTreeMap::new() };
+            let mut seen = CardState { card: card.clone(), at: Instant::now(), functions: BTreeMap::new() };
             for carded in &pool.cards {
                 wanted.push((card.index, carded.function));
                 let done = self.limited(&card, carded, there.get(&carded.function))?;

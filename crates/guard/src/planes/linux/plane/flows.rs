@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use vmio_model::holding::Waits;
+use vmio_model::holding::QueueingPoint;
 use vmio_model::policy::Direction;
 
 use super::super::counters::Counts;
@@ -30,19 +30,21 @@ impl Linux {
     /// That it cannot, where that matters.
     pub(super) fn no_flows(&self) -> Option<String> {
         let sends = self.pools.iter().filter(|(key, _)| key.direction == Direction::GuestTx);
-        let mut seats = sends.flat_map(|(_, told)| &told.seats);
-        let matters = self.flows == Some(false) && seats.any(|seat| waits(seat) == Some(Waits::Queued));
+        let mut seats = sends.flat_map(|(_, installed)| &installed.seats);
+        let matters = self.flows == Some(false) && seats.any(|seat| waits(seat) == Some(QueueingPoint::Queued));
         matters.then(|| NO_FLOWS.to_owned())
     }
 
     /// Of a member whose excess waits on this host: why that of one flow takes another's room.
     pub(super) fn crowded(&self, pool: &PoolKey, seat: &Seated) -> Option<&'static str> {
         match (pool.direction, waits(seat)?) {
-            (Direction::GuestRx, Waits::Queued) => Some("a flood that it receives takes the room of its own TCP"),
-            (Direction::GuestTx, Waits::Queued) if self.flows == Some(false) => {
+            (Direction::GuestRx, QueueingPoint::Queued) => {
+                Some("a flood that it receives takes the room of its own TCP")
+            }
+            (Direction::GuestTx, QueueingPoint::Queued) if self.flows == Some(false) => {
                 Some("a flood of its own takes the room of its own TCP, since this kernel has no fq_codel")
             }
-            (Direction::GuestTx, Waits::Held) => {
+            (Direction::GuestTx, QueueingPoint::Held) => {
                 Some("a flood of its own takes the room of its own TCP until its tap is held")
             }
             _ => None,
@@ -52,20 +54,21 @@ impl Linux {
     /// What waits at a member goes, and counts as dropped: HTB itself counts only what it had no room for.
     pub(super) fn throw_away(&mut self, pool: &PoolKey, member: usize) -> Result<(), PlaneError> {
         let none = || PlaneError::NoMember { pool: pool.clone(), member };
-        let told = self.pools.get_mut(pool).ok_or_else(none)?;
-        let (number, leaf) = told.order.get(member).zip(told.hierarchy.leaves.get(member)).ok_or_else(none)?;
-        let counts = counted(&mut self.netlink, &told.at, &told.numbers)?;
+        let installed = self.pools.get_mut(pool).ok_or_else(none)?;
+        let (number, leaf) =
+            installed.order.get(member).zip(installed.hierarchy.leaves.get(member)).ok_or_else(none)?;
+        let counts = counted(&mut self.netlink, &installed.at, &installed.numbers)?;
         let counts = counts.get(number).copied().unwrap_or_default();
-        htb::purge(&mut self.netlink, &told.at, *number, told.numbers.queue(*number, leaf.queue_bytes))?;
-        let tally = told.tallies.entry(*number).or_default();
+        htb::purge(&mut self.netlink, &installed.at, *number, installed.numbers.queue(*number, leaf.queue_bytes))?;
+        let tally = installed.tallies.entry(*number).or_default();
         tally.count(&counts);
         tally.throw_away(counts.waiting_packets);
-        told.counted = None;
+        installed.counted = None;
         Ok(())
     }
 }
 
-fn waits(seat: &Seated) -> Option<Waits> {
+fn waits(seat: &Seated) -> Option<QueueingPoint> {
     seat.holding.as_ref().map(|holding| holding.waits)
 }
 
@@ -73,7 +76,7 @@ fn waits(seat: &Seated) -> Option<Waits> {
 /// what nobody is for among them.
 pub(super) fn numbers(seats: &[Seated], flows: bool) -> Result<Numbers, Error> {
     let numbers = Numbers::given(seats.iter().map(|s| (s.name.clone(), s.number)).collect())?;
-    let queued = |seat: &&Seated| flows && waits(seat).is_none_or(|waits| waits == Waits::Queued);
+    let queued = |seat: &&Seated| flows && waits(seat).is_none_or(|waits| waits == QueueingPoint::Queued);
     Ok(numbers.with_flows_apart(seats.iter().filter(queued).map(|seat| seat.number)))
 }
 

@@ -45,7 +45,7 @@ struct Wanted {
 /// By index.
 type All = BTreeMap<u32, Wanted>;
 /// By index: what is in force, or why nothing is.
-type Seen = BTreeMap<u32, Result<u32, Arc<NotHeld>>>;
+type TapStates = BTreeMap<u32, Result<u32, Arc<NotHeld>>>;
 
 enum Asked {
     Hold(All),
@@ -59,7 +59,7 @@ pub(super) struct Taps {
     namespace: u64,
     /// `None` before anything was told.
     told: Option<All>,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
     /// Started when the first tap is to be held, or one is in the ledger.
     thread: Option<(Sender<Asked>, JoinHandle<()>)>,
@@ -171,14 +171,14 @@ impl Entry for Written {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<TapStates>) -> MutexGuard<'_, TapStates> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Turn {
     held: Entries<Written>,
     wanted: All,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<TapStates>>,
     ended: Arc<AtomicBool>,
 }
 

@@ -18,29 +18,29 @@ impl Linux {
         if !still {
             self.count(pool)?;
         }
-        let told = self.told(pool)?;
-        let counts = told.counted.as_ref().map(|counted| counted.counts.clone()).unwrap_or_default();
-        let behind = told.stage.as_ref().map(|stage| stage.behind);
-        Ok(Observation { still, counts, behind, ..Observation::default() })
+        let installed = self.installed(pool)?;
+        let counts = installed.counted.as_ref().map(|counted| counted.counts.clone()).unwrap_or_default();
+        let backlog = installed.stage.as_ref().map(|stage| stage.backlog);
+        Ok(Observation { still, counts, backlog, ..Observation::default() })
     }
 
     fn count(&mut self, pool: &PoolKey) -> Result<(), PlaneError> {
         let began = self.hush(pool)?;
         let arrived = self.came_in(pool);
         let (flows, none) = (self.flows == Some(true), || PlaneError::NoPool(pool.clone()));
-        let told = self.pools.get_mut(pool).ok_or_else(none)?;
-        let mut all = flows::counted(&mut self.netlink, &told.at, &told.numbers)?;
-        let at_uplink = match &told.stage {
-            Some(_) => Some(flows::counted(&mut self.netlink, &told.uplink, &stage::numbers(flows)?)?),
+        let installed = self.pools.get_mut(pool).ok_or_else(none)?;
+        let mut all = flows::counted(&mut self.netlink, &installed.at, &installed.numbers)?;
+        let at_uplink = match &installed.stage {
+            Some(_) => Some(flows::counted(&mut self.netlink, &installed.uplink, &stage::numbers(flows)?)?),
             None => None,
         };
         if let Some(at_uplink) = at_uplink {
-            told.count_behind(&mut all, &at_uplink);
+            installed.count_backlog(&mut all, &at_uplink);
         }
-        let framing = told.compiled.framing;
+        let framing = installed.compiled.framing;
         // A number that is given again counts anew.
-        told.tallies.retain(|number, _| told.order.contains(number));
-        let tallies = &mut told.tallies;
+        installed.tallies.retain(|number, _| installed.order.contains(number));
+        let tallies = &mut installed.tallies;
         let count = |number: &u16| {
             let (counts, tally) = (all.get(number).copied().unwrap_or_default(), tallies.entry(*number).or_default());
             Count {
@@ -51,19 +51,21 @@ impl Linux {
                 arrived_bytes: arrived.get(number).copied(),
             }
         };
-        let counts = told.order.iter().map(count).collect();
-        told.counted = Some(Counted::now(counts, began));
+        let counts = installed.order.iter().map(count).collect();
+        installed.counted = Some(Counted::now(counts, began));
         Ok(())
     }
 
     /// Bytes that came in at its members' interfaces, by number, where what is asked for are limits alone.
     fn came_in(&self, key: &PoolKey) -> BTreeMap<u16, u64> {
-        let (Some(told), Some(classifier)) = (self.pools.get(key).filter(|told| told.capped), &self.classifier) else {
+        let (Some(installed), Some(classifier)) =
+            (self.pools.get(key).filter(|installed| installed.capped), &self.classifier)
+        else {
             return BTreeMap::new();
         };
         let count =
             |(device, tenant): (&Device, &Tenant)| Some((tenant.number(), classifier.counts(device)?.wire_bytes));
-        told.tenants.iter().filter_map(count).collect()
+        installed.tenants.iter().filter_map(count).collect()
     }
 
     /// Bytes that have arrived at the uplink of a pool of what guests receive.
@@ -71,15 +73,15 @@ impl Linux {
         if pool.direction != Direction::GuestRx {
             return Ok(None);
         }
-        let told = self.told(pool)?;
-        let (index, framing) = (told.uplink.index, told.compiled.framing);
+        let installed = self.installed(pool)?;
+        let (index, framing) = (installed.uplink.index, installed.compiled.framing);
         let counted = links::received(&mut self.netlink, index)?;
         Ok(counted.map(|(packets, bytes)| framed(framing, packets, bytes)))
     }
 
     /// Where the excess of each interface waits, by its index.
     pub(super) fn queues(&self, pool: &PoolKey) -> BTreeMap<u32, MemberQueue> {
-        let seats = self.pools.get(pool).into_iter().flat_map(|told| &told.seats);
+        let seats = self.pools.get(pool).into_iter().flat_map(|installed| &installed.seats);
         let queue = |seat: &Seated| {
             let (index, holding) = (seat.interface.as_ref()?.index, seat.holding.as_ref()?);
             let held = holding.send_buffer_bytes.map(|_| self.taps.seen(index));

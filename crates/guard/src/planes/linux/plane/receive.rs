@@ -7,7 +7,7 @@ use vmio_model::policy::program::Hierarchy;
 
 use super::super::classifier::Receive;
 use super::super::{Device, Error, htb, ifb, links};
-use super::{Linux, Told, address, numbers, put};
+use super::{InstalledPool, Linux, address, numbers, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, HOST_NUMBER, Seated};
 use crate::planes::PlaneError;
 
@@ -26,7 +26,7 @@ impl Linux {
         let made = usize::from(self.netlink.changes() != sent);
         // What was reached is kept also when something fails: it is what there is to take off.
         let order: Vec<u16> = pool.seats.iter().map(|s| s.number).collect();
-        let told = Told {
+        let installed = InstalledPool {
             uplink: uplink.clone(),
             at: at.clone(),
             stage: None,
@@ -35,31 +35,31 @@ impl Linux {
             compiled: compiled.clone(),
             hierarchy: hierarchy.clone(),
             numbers: numbers.clone(),
-            tallies: self.pools.get(&pool.key).map(|told| told.tallies.clone()).unwrap_or_default(),
+            tallies: self.pools.get(&pool.key).map(|installed| installed.tallies.clone()).unwrap_or_default(),
             order,
             tenants: BTreeMap::new(),
             counted: None,
         };
-        self.pools.insert(pool.key.clone(), told);
+        self.pools.insert(pool.key.clone(), installed);
         let applied = put(&mut self.netlink, &self.past.log, &at, &hierarchy, &numbers, self.takeover)?;
-        let told = Receive {
+        let receive = Receive {
             host: htb::classid(HOST_NUMBER),
             other: htb::classid(DEFAULT_NUMBER),
             through: at.index,
             classes: classes(&pool.seats, &self.own_addresses(&uplink)?),
         };
-        let led = self.past.loaded(&mut self.classifier)?.attach_receive(&mut self.netlink, &uplink, &told)?;
+        let led = self.past.loaded(&mut self.classifier)?.attach_receive(&mut self.netlink, &uplink, &receive)?;
         Ok(made + applied.steps.len() + usize::from(led))
     }
 
     /// Takes it off; gone with its interface is as good.
-    pub(super) fn receive_no_more(&mut self, told: &Told) -> Result<(), Error> {
+    pub(super) fn receive_no_more(&mut self, installed: &InstalledPool) -> Result<(), Error> {
         if let Some(classifier) = &mut self.classifier {
-            classifier.detach_receive(&mut self.netlink, &told.uplink)?;
+            classifier.detach_receive(&mut self.netlink, &installed.uplink)?;
         }
         // With the IFB goes whatever hung there.
-        self.past.log.is_back(told.at.index)?;
-        match ifb::remove(&mut self.netlink, &told.at.name) {
+        self.past.log.is_back(installed.at.index)?;
+        match ifb::remove(&mut self.netlink, &installed.at.name) {
             // Ours is gone, and another's has its name.
             Ok(_) | Err(Error::Foreign { .. }) => Ok(()),
             Err(e) => Err(e),
@@ -95,14 +95,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use vmio_model::policy::assign::Interface;
-    use vmio_model::policy::pool::Who;
+    use vmio_model::policy::pool::MemberKind;
 
     fn seat(number: u16, macs: &[&str]) -> Seated {
         let macs = macs.iter().map(|m| (*m).to_owned()).collect();
         let interface = Interface { index: u32::from(number), macs, ..Interface::default() };
         Seated {
             name: format!("t{number}"),
-            who: Who::Interface,
+            who: MemberKind::Interface,
             class: "x".into(),
             number,
             interface: Some(interface),
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn each_address_has_one_class() {
-        let host = Seated { interface: None, who: Who::Host, ..seat(HOST_NUMBER, &[]) };
-        let rest = Seated { interface: None, who: Who::Default, ..seat(DEFAULT_NUMBER, &[]) };
+        let host = Seated { interface: None, who: MemberKind::Host, ..seat(HOST_NUMBER, &[]) };
+        let rest = Seated { interface: None, who: MemberKind::Default, ..seat(DEFAULT_NUMBER, &[]) };
         let seats = [
             host,
             seat(16, &["02:00:00:00:01:01", "02:00:00:00:01:0A"]),

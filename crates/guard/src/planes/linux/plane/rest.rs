@@ -1,6 +1,6 @@
-//! What need not be read again. What is in force is read back when the kernel tells that somebody changed something near
-//! it; of a force-detached TCX link it tells nothing, so the few that there are are looked at. What classes have counted is read
-//! when the program at the uplink has seen a packet since.
+//! Skips netlink dumps while nothing changed. What is in force is read back when the kernel reports a change near it;
+//! it reports nothing of a TCX link that was detached by force, so those few are looked at each time. Class counters
+//! are read when the program at the uplink has seen a packet since.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,32 +8,33 @@ use std::time::{Duration, Instant};
 use super::super::classifier::Classifier;
 use super::super::links;
 use super::super::netlink::events::Events;
-use super::{Device, Error, Linux, Told};
+use super::{Device, Error, InstalledPool, Linux};
 use crate::desired::{Desired, PoolKey};
 use crate::planes::Count;
 
-/// Counters are read again after so long though nothing seems to have passed: others' programs may have packets pass by ours.
+/// Counters are read again after this time though nothing seems to have passed: others' programs may let packets bypass
+/// ours.
 const FRESH: Duration = Duration::from_secs(5);
-/// And no more often than costs a part of a processor's time: so many times what reading them takes.
+/// Least time between two reads, as a multiple of what one took: reading costs at most 1/500 of a processor.
 const PART: u32 = 500;
 
-/// What was counted last.
+/// The last counters of a pool's members.
 #[derive(Debug)]
 pub(super) struct Counted {
     pub(super) counts: Vec<Count>,
     at: Instant,
     took: Duration,
-    /// Packets of all members at their interfaces, of a stage: those from guest to guest never reach the uplink.
+    /// Of a staged pool: packets of all members at their interfaces, since those between guests never reach the uplink.
     arrived: u64,
 }
 
-/// So many interfaces are asked for one by one, more in one list of all.
+/// Up to this many interfaces are asked for one by one; more by a dump of all.
 const ONE_BY_ONE: usize = 64;
 
-/// How long filters of clsact are believed to be there without being asked for one by one.
+/// How long filters of clsact are taken to be there without being read.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-/// What others may have changed since all was read back.
+/// What others may have changed since all was read back: it has to be read again.
 #[derive(Debug)]
 pub(super) struct Unsure {
     /// Guests' interfaces, by index.
@@ -42,9 +43,9 @@ pub(super) struct Unsure {
     links: BTreeSet<u32>,
     /// Anything anywhere.
     all: bool,
-    /// Whether something near what is in force was changed, since it was begun to read it back.
+    /// Whether something near what is in force was changed since reading back began.
     near: bool,
-    /// When all was asked for last, and how long it is believed.
+    /// When all was read last, and how long that is valid.
     asked: Instant,
     believed: Duration,
 }
@@ -59,7 +60,7 @@ impl Unsure {
         self.all || self.at.contains(&index)
     }
 
-    /// All that was unsure was looked at.
+    /// All that was unsure has been read.
     pub(super) fn end(&mut self) {
         if std::mem::take(&mut self.all) {
             self.believed = BELIEVED.max(self.asked.elapsed().saturating_mul(PART));
@@ -71,7 +72,8 @@ impl Unsure {
 }
 
 impl Linux {
-    /// Before anything is read back: what is told from here on may have happened later. And which interfaces there are.
+    /// Begins a reconciliation: takes the kernel's events so far, and updates the list of interfaces. Events from here
+    /// on may be of changes after what is read next.
     pub(super) fn listen(&mut self, desired: &Desired) -> Result<(), Error> {
         self.hear();
         self.unsure.near = false;
@@ -87,7 +89,7 @@ impl Linux {
         self.find(desired)
     }
 
-    /// Finds the interfaces of members: those that the kernel has told of since, or that are not where they are said to be.
+    /// Reads the interfaces of members anew that had an event since, or that have another name or index than expected.
     fn find(&mut self, desired: &Desired) -> Result<(), Error> {
         let seats = desired.pools.iter().flat_map(|pool| &pool.seats).filter_map(|seat| seat.interface.as_ref());
         let mut unknown = self.unsure.links.clone();
@@ -110,7 +112,7 @@ impl Linux {
         self.hear() || !self.classifier.as_ref().is_none_or(Classifier::links_hold)
     }
 
-    /// What the kernel has told since it was begun to read back what is in force; whether it matters here.
+    /// Takes the kernel's events since reading back began; whether one of them matters here.
     fn hear(&mut self) -> bool {
         let Some(events) = &mut self.events else {
             self.unsure.all = true;
@@ -124,7 +126,7 @@ impl Linux {
             if guests {
                 unsure.at.insert(index);
             }
-            let pool = |told: &Told| told.uplink.index == index || told.at.index == index;
+            let pool = |installed: &InstalledPool| installed.uplink.index == index || installed.at.index == index;
             near |= guests || beside.contains(&index) || pools.values().any(pool);
             false
         });
@@ -135,23 +137,24 @@ impl Linux {
 
     /// Whether counting would give what it gave last.
     pub(super) fn is_still(&self, key: &PoolKey) -> bool {
-        let (Some(told), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return false };
-        let Some(counted) = &told.counted else { return false };
+        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return false };
+        let Some(counted) = &installed.counted else { return false };
         counted.at.elapsed() < FRESH.max(counted.took.saturating_mul(PART))
             && counted.counts.iter().all(|count| count.waiting_bytes == 0)
-            && told.stage.as_ref().is_none_or(|stage| stage.behind.waiting_bytes == 0)
-            && !classifier.has_stirred(&told.uplink, key.direction)
-            && arrived(told, classifier) == counted.arrived
+            && installed.stage.as_ref().is_none_or(|stage| stage.backlog.waiting_bytes == 0)
+            && !classifier.has_stirred(&installed.uplink, key.direction)
+            && arrived(installed, classifier) == counted.arrived
     }
 
-    /// Before counting: what passes from here on is told. It gives the time, and what arrived so far.
+    /// Before counters are read: clears the uplink program's mark that packets have passed. Gives the time, and the
+    /// packets that have arrived so far.
     pub(super) fn hush(&self, key: &PoolKey) -> Result<(Instant, u64), Error> {
         let at = Instant::now();
-        let (Some(told), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return Ok((at, 0)) };
-        if classifier.has_stirred(&told.uplink, key.direction) {
-            classifier.hush(&told.uplink, key.direction)?;
+        let (Some(installed), Some(classifier)) = (self.pools.get(key), &self.classifier) else { return Ok((at, 0)) };
+        if classifier.has_stirred(&installed.uplink, key.direction) {
+            classifier.hush(&installed.uplink, key.direction)?;
         }
-        Ok((at, arrived(told, classifier)))
+        Ok((at, arrived(installed, classifier)))
     }
 }
 
@@ -162,10 +165,10 @@ impl Counted {
     }
 }
 
-fn arrived(told: &Told, classifier: &Classifier) -> u64 {
-    if told.stage.is_none() {
+fn arrived(installed: &InstalledPool, classifier: &Classifier) -> u64 {
+    if installed.stage.is_none() {
         return 0;
     }
     let packets = |device: &Device| classifier.counts(device).map_or(0, |counts| counts.packets);
-    told.tenants.keys().map(packets).fold(0, u64::wrapping_add)
+    installed.tenants.keys().map(packets).fold(0, u64::wrapping_add)
 }

@@ -3,17 +3,17 @@
 //! uplink has three leaves: `host`, `default`, and one for all that was in the IFB, which is to find no queue there:
 //! the loop keeps the IFB's root at what the others leave (`vmio_model::control`).
 
-use vmio_model::control::InForce;
-use vmio_model::policy::pool::Who;
+use vmio_model::control::AppliedLimits;
+use vmio_model::policy::pool::MemberKind;
 use vmio_model::policy::program::{Hierarchy, Leaf};
 use vmio_model::rate::BitRate;
 
 use super::super::{Device, Error, counters, htb, ifb};
-use super::{Linux, Told, flows, put};
+use super::{InstalledPool, Linux, flows, put};
 use crate::desired::{DEFAULT_NUMBER, DesiredPool, GUESTS_NUMBER, HOST_NUMBER, Seated};
-use crate::planes::{Behind, PlaneError};
+use crate::planes::{PlaneError, StageBacklog};
 
-/// What the leaf of what was in the IFB is called at the uplink.
+/// Name of the uplink's leaf for what comes out of the IFB.
 const GUESTS: &str = "guests";
 /// Of the uplink's rate they have at least this part as their own, as the loop lets the IFB always have.
 const LEAST_PART: u64 = 50;
@@ -23,10 +23,10 @@ const LEAST_PART: u64 = 50;
 pub(super) struct Stage {
     /// Where the pool's queues are.
     pub(super) ifb: Device,
-    /// What the uplink has in the place of them, as it is in force.
+    /// The hierarchy in force at the uplink instead, with one leaf for all guests.
     pub(super) at_uplink: Hierarchy,
-    /// Of what was in the IFB, at the uplink.
-    pub(super) behind: Behind,
+    /// Dropped and waiting packets of the guests' leaf at the uplink.
+    pub(super) backlog: StageBacklog,
     /// Packets dropped there, as the kernel counted them last.
     last_dropped: u32,
 }
@@ -45,10 +45,11 @@ impl Linux {
             return Ok((None, 0));
         }
         let before = self.pools.get(&pool.key);
-        let same = before.filter(|told| told.compiled == *compiled).and_then(|told| told.stage.as_ref());
+        let same =
+            before.filter(|installed| installed.compiled == *compiled).and_then(|installed| installed.stage.as_ref());
         let at_uplink = same.map_or_else(|| uplinks(compiled, &pool.seats), |stage| stage.at_uplink.clone());
-        let counted = before.and_then(|told| told.stage.as_ref());
-        let (behind, last_dropped) = counted.map_or_else(Default::default, |s| (s.behind, s.last_dropped));
+        let counted = before.and_then(|installed| installed.stage.as_ref());
+        let (backlog, last_dropped) = counted.map_or_else(Default::default, |s| (s.backlog, s.last_dropped));
         let had = counted.is_some();
         let sent = self.netlink.changes();
         let (name, what) = (ifb::name("tx", uplink), format!("what guests send to {uplink}"));
@@ -56,7 +57,7 @@ impl Linux {
         let made = usize::from(self.netlink.changes() != sent);
         let done = put(&mut self.netlink, &self.past.log, &ifb, hierarchy, numbers, self.takeover);
         match done {
-            Ok(applied) => Ok((Some(Stage { ifb, at_uplink, behind, last_dropped }), made + applied.steps.len())),
+            Ok(applied) => Ok((Some(Stage { ifb, at_uplink, backlog, last_dropped }), made + applied.steps.len())),
             Err(error) => {
                 if !had {
                     // The error that led here says more than one that follows from it.
@@ -77,35 +78,39 @@ impl Linux {
     }
 
     /// Sets what the uplink of a staged pool has, as the loop found it.
-    pub(super) fn adjust_behind(&mut self, key: &crate::desired::PoolKey, limits: &InForce) -> Result<(), PlaneError> {
+    pub(super) fn adjust_uplink(
+        &mut self,
+        key: &crate::desired::PoolKey,
+        limits: &AppliedLimits,
+    ) -> Result<(), PlaneError> {
         let (takeover, flows) = (self.takeover, self.flows()?);
-        let told = self.told(key)?;
-        let Some(stage) = &told.stage else { return Ok(()) };
+        let installed = self.installed(key)?;
+        let Some(stage) = &installed.stage else { return Ok(()) };
         // With what its members have now, since all that is a member's own may be the loop's.
-        let now = Hierarchy { rate_bps: told.compiled.rate_bps, ..told.hierarchy.clone() };
-        let mut hierarchy = uplinks(&now, &told.seats);
+        let now = Hierarchy { rate_bps: installed.compiled.rate_bps, ..installed.hierarchy.clone() };
+        let mut hierarchy = uplinks(&now, &installed.seats);
         hierarchy.rate_bps = limits.root;
         // The first member is the host, the last one all that nobody knows.
         let caps = [limits.caps.first(), None, limits.caps.last()];
         for (leaf, cap) in hierarchy.leaves.iter_mut().zip(caps) {
-            let told = cap.filter(|_| !told.capped);
-            leaf.ceil_bps = told.map_or(leaf.ceil_bps, |cap| *cap).max(leaf.rate_bps);
+            let set = cap.filter(|_| !installed.capped);
+            leaf.ceil_bps = set.map_or(leaf.ceil_bps, |cap| *cap).max(leaf.rate_bps);
         }
         if hierarchy == stage.at_uplink {
             return Ok(());
         }
-        let uplink = told.uplink.clone();
+        let uplink = installed.uplink.clone();
         put(&mut self.netlink, &self.past.log, &uplink, &hierarchy, &numbers(flows)?, takeover)?;
-        if let Some(stage) = &mut self.told(key)?.stage {
+        if let Some(stage) = &mut self.installed(key)?.stage {
             stage.at_uplink = hierarchy;
         }
         Ok(())
     }
 }
 
-impl Told {
+impl InstalledPool {
     /// Puts what the uplink of a staged pool has counted in the place of what its IFB has of the same.
-    pub(super) fn count_behind(
+    pub(super) fn count_backlog(
         &mut self,
         all: &mut std::collections::BTreeMap<u16, counters::Counts>,
         at_uplink: &std::collections::BTreeMap<u16, counters::Counts>,
@@ -115,13 +120,13 @@ impl Told {
             all.insert(number, at_uplink.get(&number).copied().unwrap_or_default());
         }
         let guests = at_uplink.get(&GUESTS_NUMBER).copied().unwrap_or_default();
-        stage.behind.waiting_bytes = u64::from(guests.waiting_bytes);
-        stage.behind.dropped_packets += u64::from(flows::since(stage.last_dropped, guests.dropped_packets));
+        stage.backlog.waiting_bytes = u64::from(guests.waiting_bytes);
+        stage.backlog.dropped_packets += u64::from(flows::since(stage.last_dropped, guests.dropped_packets));
         stage.last_dropped = guests.dropped_packets;
     }
 }
 
-/// Numbers of the uplink's three.
+/// Numbers of the uplink's three leaves.
 pub(super) fn numbers(flows: bool) -> Result<htb::Numbers, Error> {
     let three = [(vmio_model::policy::HOST, HOST_NUMBER), (GUESTS, GUESTS_NUMBER), (htb::DEFAULT, DEFAULT_NUMBER)];
     let numbers = htb::Numbers::given(three.map(|(name, number)| (name.to_owned(), number)).into())?;
@@ -131,12 +136,13 @@ pub(super) fn numbers(flows: bool) -> Result<htb::Numbers, Error> {
 /// What an uplink has whose guests' queues stand elsewhere: `host`, all guests as one, `default`. Guests' own rate is the
 /// sum of theirs; they are served as the most important of them, since the IFB lets no more through than is theirs.
 fn uplinks(compiled: &Hierarchy, seats: &[Seated]) -> Hierarchy {
-    let of = |who: Who| {
+    let of = |who: MemberKind| {
         let mut all = compiled.leaves.iter().zip(seats).filter(move |(_, seat)| seat.who == who);
         all.next().map(|(leaf, _)| leaf.clone())
     };
-    let guests = || compiled.leaves.iter().zip(seats).filter(|(_, s)| s.who == Who::Interface).map(|(leaf, _)| leaf);
-    let (host, default) = (of(Who::Host), of(Who::Default));
+    let guests =
+        || compiled.leaves.iter().zip(seats).filter(|(_, s)| s.who == MemberKind::Interface).map(|(leaf, _)| leaf);
+    let (host, default) = (of(MemberKind::Host), of(MemberKind::Default));
     let others: BitRate = host.iter().chain(&default).map(|leaf| leaf.rate_bps).sum();
     let own: BitRate = guests().map(|leaf| leaf.rate_bps).sum();
     let least = (compiled.rate_bps / LEAST_PART).min(compiled.rate_bps.saturating_sub(others));
@@ -162,7 +168,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::desired::{Numbers, Strictness, desired};
-    use crate::found::Found;
+    use crate::interface::DiscoveredInterface;
     use vmio_model::policy::assign::Interface;
     use vmio_model::policy::program::Program;
     use vmio_model::policy::{Abilities, Links, Policy};
@@ -185,7 +191,7 @@ class = \"rest\"
 
     fn at_uplink(names: &[&str]) -> Hierarchy {
         let policy = Policy::read(&[("guard.toml", POLICY)], &Links::default()).unwrap().policy;
-        let there: Vec<Found> = (1..)
+        let there: Vec<DiscoveredInterface> = (1..)
             .zip(names)
             .map(|(index, name)| Interface { index, name: (*name).into(), ..Interface::default() }.into())
             .collect();
@@ -198,15 +204,15 @@ class = \"rest\"
 
     #[test]
     fn the_uplink_has_the_guests_as_one_with_all_that_is_their_own() {
-        let told = at_uplink(&["g1", "g2", "r1"]);
-        let names: Vec<&str> = told.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
+        let uplink = at_uplink(&["g1", "g2", "r1"]);
+        let names: Vec<&str> = uplink.leaves.iter().map(|leaf| leaf.name.as_str()).collect();
         assert_eq!(names, ["host", "guests", "default"]);
-        let guests = &told.leaves[1];
+        let guests = &uplink.leaves[1];
         assert_eq!((guests.rate_bps.bits(), guests.ceil_bps.bits(), guests.priority), (60_008_000, 100_000_000, 1));
-        assert_eq!(told.rate_bps.bits(), 100_000_000);
-        assert!(told.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= told.rate_bps);
+        assert_eq!(uplink.rate_bps.bits(), 100_000_000);
+        assert!(uplink.leaves.iter().map(|leaf| leaf.rate_bps).sum::<BitRate>() <= uplink.rate_bps);
         // Who has no minimum keeps a little all the same.
         assert_eq!(at_uplink(&["r1"]).leaves[1].rate_bps.bits(), 2_000_000);
-        assert!(htb::Tree::wanted(&told, &numbers(true).unwrap()).is_ok());
+        assert!(htb::Tree::wanted(&uplink, &numbers(true).unwrap()).is_ok());
     }
 }

@@ -186,11 +186,16 @@ impl Linux {
 
     /// Interfaces that have something of this plane's now: its queues, or packets led through them.
     fn kept(&self) -> BTreeSet<u32> {
-        let led = |told: &super::Told| -> Vec<u32> { told.tenants.values().filter_map(|t| t.redirect).collect() };
+        let led = |installed: &super::InstalledPool| -> Vec<u32> {
+            installed.tenants.values().filter_map(|t| t.redirect).collect()
+        };
         self.pools
             .values()
-            .flat_map(|told| {
-                led(told).into_iter().chain([told.at.index]).chain(told.stage.as_ref().map(|_| told.uplink.index))
+            .flat_map(|installed| {
+                led(installed)
+                    .into_iter()
+                    .chain([installed.at.index])
+                    .chain(installed.stage.as_ref().map(|_| installed.uplink.index))
             })
             .collect()
     }

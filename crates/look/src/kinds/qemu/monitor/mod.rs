@@ -6,7 +6,7 @@
 //!   when the last monitor is left (monitor/fds.c, `monitor_fdsets_cleanup`);
 //! - not where a file of the guest lies on a server: `query-block` asks for the sizes of images in
 //!   QEMU's main loop, and where the server is dead that halts the guest;
-//! - for [`MONITOR_LIMIT`](crate::look::MONITOR_LIMIT) at most; what came until then counts.
+//! - for [`MONITOR_LIMIT`](crate::host_view::MONITOR_LIMIT) at most; what came until then counts.
 //!
 //! What the monitor says is in force, so it takes the place of what the command line says.
 
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use vmio_model::facts::{Guest, Unread};
 use vmio_node::linux::{mounts, net, process};
 
-use crate::look::Look;
+use crate::host_view::HostView;
 use crate::qemu::options::{CommandLine, Opt};
 use crate::require::Fix;
 
 mod device;
-mod told;
+mod replies;
 
-use told::Told;
+use replies::QmpReplies;
 
 /// Protocols of file servers that QEMU itself speaks, by the start of their names.
 const SERVERS: [&str; 4] = ["nfs", "gluster", "ssh", "cifs"];
 
 /// Fills in what the guest's monitor knows better than its command line.
-pub fn ask(look: &Look<'_>, guest: &mut Guest) {
+pub fn ask(look: &HostView<'_>, guest: &mut Guest) {
     let Some(pid) = guest.pid else { return };
     let Some(args) = look.processes().iter().find(|p| p.pid == pid).and_then(|p| p.args.as_ref()) else { return };
     let line = CommandLine::parse(args);
@@ -47,10 +47,10 @@ pub fn ask(look: &Look<'_>, guest: &mut Guest) {
     guest.unread.extend(refused);
 }
 
-fn session(look: &Look<'_>, guest: &mut Guest, what: &str, path: &Path) {
-    let held = match look.monitor(&guest.name, path, Told::ask) {
-        Ok((told, held)) => {
-            told.put(look, guest, what);
+fn session(look: &HostView<'_>, guest: &mut Guest, what: &str, path: &Path) {
+    let held = match look.monitor(&guest.name, path, QmpReplies::ask) {
+        Ok((replies, held)) => {
+            replies.put(look, guest, what);
             held
         }
         Err((unread, held)) => {
@@ -116,7 +116,7 @@ pub(super) fn socket(line: &CommandLine) -> Option<String> {
 }
 
 /// Where the socket of a monitor is for us, if it may be asked.
-fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
+fn usable(look: &HostView<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> Result<PathBuf, Refusal> {
     let Some(path) = &monitor.path else {
         return Err(("libvirt uses the monitor".into(), Fix::Do("--monitor queries it through libvirt")));
     };
@@ -143,7 +143,7 @@ fn usable(look: &Look<'_>, pid: u32, line: &CommandLine, monitor: &Monitor) -> R
 
 /// Why asking this guest for its disks might halt it: a server that may be dead, or files of which
 /// that cannot be told. `None` where all are of this host.
-pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
+pub(crate) fn on_server(look: &HostView<'_>, guest: &Guest, pid: Option<u32>) -> Option<String> {
     let by_qemu = |kind: &&str| SERVERS.iter().any(|server| kind.starts_with(server));
     if let Some(kind) = guest.disks.iter().filter_map(|d| d.details.storage.as_deref()).find(by_qemu) {
         return Some(format!("a disk is read by {kind}, and a dead server would stall the guest"));
@@ -177,7 +177,7 @@ pub(crate) fn on_server(look: &Look<'_>, guest: &Guest, pid: Option<u32>) -> Opt
 }
 
 /// The inode of the socket that listens, where nobody is connected to it.
-fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
+fn free(look: &HostView<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
     let text = look.reader().read_text(&process::file(pid, "net/unix")).map_err(|e| (e.to_string(), Fix::Root))?;
     let of_path = net::unix_sockets(&text).filter(|socket| socket.path == path);
     let (listening, others): (Vec<_>, Vec<_>) = of_path.partition(|socket| socket.listens);
@@ -190,7 +190,7 @@ fn free(look: &Look<'_>, pid: u32, path: &str) -> Result<u64, Refusal> {
 }
 
 /// All that the process has open.
-fn descriptors(look: &Look<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
+fn descriptors(look: &HostView<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
     let open = process::descriptors(look.reader(), pid);
     let open = open.map_err(|_| ("no permission to read its open files".to_owned(), Fix::Root))?;
     if open.len() >= process::MOST_DESCRIPTORS {
@@ -201,7 +201,7 @@ fn descriptors(look: &Look<'_>, pid: u32) -> Result<Vec<String>, Refusal> {
 
 /// Whether virtual CPUs are there, so that QEMU is past its start: KVM's descriptors, or the names
 /// that QEMU gives its threads (`CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG`).
-fn has_processors(look: &Look<'_>, pid: u32, links: &[String]) -> bool {
+fn has_processors(look: &HostView<'_>, pid: u32, links: &[String]) -> bool {
     let named = |tid: &u32| {
         let name = process::thread_comm(look.reader(), pid, *tid).unwrap_or_default();
         name.starts_with("CPU ") || name.starts_with("ALL CPUs")

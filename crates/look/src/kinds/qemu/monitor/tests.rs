@@ -102,7 +102,7 @@ fn asked(fake: &Fake) -> Guest {
 }
 
 fn asked_within(limit: Duration, fake: &Fake) -> Guest {
-    let mut look = Look::new(fake);
+    let mut look = HostView::new(fake);
     look.monitor_limit = limit;
     let mut guest = super::super::running(&look).guests.remove(0);
     ask(&look, &mut guest);
@@ -146,7 +146,7 @@ fn a_guest_as_it_was_started_is_the_same_by_its_monitor() {
     let roles: Vec<&str> = own.threads.iter().filter(|t| t.role != "main").map(|t| t.role.as_str()).collect();
     assert_eq!(roles, ["vcpu", "vcpu", "iothread"]);
     assert!(guest.ids["monitor_held_ms"].parse::<f64>().is_ok(), "{:?}", guest.ids);
-    assert!(Look::new(&fake).monitor_limit < Duration::from_millis(50), "its owner would wait");
+    assert!(HostView::new(&fake).monitor_limit < Duration::from_millis(50), "its owner would wait");
 }
 
 #[test]

@@ -337,7 +337,7 @@ impl Prepared for Images {
         old.map_or(Ok(()), |old| self.take_away(old))
     }
 
-    fn soiled(&mut self, asked: &Attachment) {
+    fn mark_dirty(&mut self, asked: &Attachment) {
         if let Some(at) = self.position(asked) {
             self.disks[at].1.full = false;
         }

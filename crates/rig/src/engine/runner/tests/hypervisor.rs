@@ -1,50 +1,12 @@
 //! A guest under a hypervisor of which the engine knows what the traits say, and nothing else.
 
 use vmio_model::result::CpuUse;
+use vmio_node::FileSample;
 use vmio_node::fake::says;
-use vmio_node::{Exec, FileSample};
 
 use super::*;
 use crate::engine::runner::boot::launch;
-use crate::guests::{self, Guest, GuestKind, GuestSpec, Hypervisor, LaunchCtx};
-
-/// A kind of guest that is in no list.
-struct Bochs;
-
-impl GuestKind for Bochs {
-    fn name(&self) -> &'static str {
-        "bochs"
-    }
-    fn about(&self) -> &'static str {
-        "made up"
-    }
-    fn launch(&self, ctx: &LaunchCtx<'_>, spec: &GuestSpec) -> guests::Result<Box<dyn Guest>> {
-        let process = ctx.node.spawn(&Exec::new("bochs").args(["-m".to_owned(), spec.memory_mib.to_string()]))?;
-        Ok(Box::new(Emulated { name: spec.name.clone(), pid: process.pid() }))
-    }
-}
-
-struct Emulated {
-    name: String,
-    pid: u32,
-}
-
-impl Guest for Emulated {
-    fn node(&self) -> Arc<dyn Node> {
-        Arc::new(Fake::new(&self.name))
-    }
-    fn hypervisor(&self) -> guests::Result<Option<Hypervisor>> {
-        let roles = [(self.pid + 1, "vcpu".to_owned())].into();
-        Ok(Some(Hypervisor { name: "Bochs", pid: self.pid, roles, servers: Vec::new() }))
-    }
-    fn give_up(&self, seen: &str) -> guests::Error {
-        let what = format!("{seen}; Bochs had ended with exit code 1");
-        guests::Error::Down { guest: self.name.clone(), what, report: "it said nothing".into(), last: None }
-    }
-    fn stop(self: Box<Self>) -> guests::Result<()> {
-        Ok(())
-    }
-}
+use crate::guests::example::Bochs;
 
 #[test]
 fn a_guest_of_another_hypervisor_is_launched_and_measured_and_its_end_is_told() {
@@ -67,16 +29,16 @@ fn a_guest_of_another_hypervisor_is_launched_and_measured_and_its_end_is_told() 
     runner.enter(side.clone(), running);
 
     let work = |how| Work { name: "a", log: house.log.clone(), takes: Duration::ZERO, how };
-    let act = house.act_on(&mut runner, &side, 0, work(How::Well));
-    assert_eq!(act.stage.end("client").unwrap().node.name(), "bochs-1");
-    let sample = run(&mut runner, vec![act], &[]).unwrap();
+    let prepared = house.prepared_on(&mut runner, &side, 0, work(How::Well));
+    assert_eq!(prepared.stage.end("client").unwrap().node.name(), "bochs-1");
+    let sample = run(&mut runner, vec![prepared], &[]).unwrap();
     let seen: Vec<&Watched> = sample.seen.iter().map(|s| &s.watched).collect();
     assert_eq!(seen, [&Watched::Processors, &Watched::Hypervisor("bochs".into())]);
     let cpu = CpuUse::of(&sample.seen);
     assert!((cpu.by_role["vcpu"] - 1.0).abs() < 1e-9 && (cpu.by_role["worker"] - 0.5).abs() < 1e-9, "{cpu:?}");
 
-    let act = house.act_on(&mut runner, &side, 0, work(How::Dies));
-    let said = format!("{:#}", run(&mut runner, vec![act], &[]).unwrap_err());
+    let prepared = house.prepared_on(&mut runner, &side, 0, work(How::Dies));
+    let said = format!("{:#}", run(&mut runner, vec![prepared], &[]).unwrap_err());
     assert!(said.starts_with("guest bochs-1 ") && said.contains("Bochs had ended with exit code 1"), "{said}");
     assert_eq!(runner.must_stop(), None, "it is booted anew");
 

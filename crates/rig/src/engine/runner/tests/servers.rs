@@ -27,8 +27,8 @@ impl Workload for Served {
     fn traits(&self) -> WorkloadTraits {
         judged_by_speed(self.name)
     }
-    fn works_on(&self) -> Sort {
-        Sort::Machine
+    fn works_on(&self) -> SubjectKind {
+        SubjectKind::Machine
     }
     fn roles(&self) -> &'static [Role] {
         ROLES
@@ -61,10 +61,10 @@ fn free_port() -> u16 {
 }
 
 /// An actor whose server is a process of this machine.
-fn served(house: &House, runner: &mut Runner<'_>, work: Served) -> Act {
-    let mut act = house.act_of(runner, 0, work);
-    act.stage.ends.get_mut("server").unwrap().node = Arc::new(Local::owned(house.journal.clone()));
-    act
+fn served(house: &House, runner: &mut Runner<'_>, work: Served) -> PreparedActor {
+    let mut prepared = house.prepared_of(runner, 0, work);
+    prepared.stage.ends.get_mut("server").unwrap().node = Arc::new(Local::owned(house.journal.clone()));
+    prepared
 }
 
 /// How many servers run.
@@ -81,12 +81,12 @@ fn the_servers_of_all_are_ready_before_the_first_begins() {
         let told = format!("listen {port} {after_ms} 30000");
         Served { name, log: house.log.clone(), port, told, there: there.to_vec() }
     };
-    let acts = vec![
+    let actors = vec![
         served(&house, &mut runner, work("a", first, 0, &[first, last])),
         // The server of the first may have ended with its client.
         served(&house, &mut runner, work("b", last, 500, &[last])),
     ];
-    let sample = run(&mut runner, acts, &[]).unwrap();
+    let sample = run(&mut runner, actors, &[]).unwrap();
     assert_eq!(sample.results().map(|r| r.figure("speed")).collect::<Vec<_>>(), [Some(3.0); 2]);
     let mut told = house.told();
     told[2..].sort();
@@ -99,12 +99,12 @@ fn a_server_that_fails_costs_the_cell_and_nobody_works() {
     for (failing, started) in [("a", &["a is served"][..]), ("b", &["a is served", "b is served"])] {
         let house = House::new();
         let mut runner = house.runner();
-        let acts = ["a", "b"].map(|name| {
+        let actors = ["a", "b"].map(|name| {
             let port = free_port();
             let told = if name == failing { "end 0 0 0".to_owned() } else { format!("listen {port} 0 30000") };
             served(&house, &mut runner, Served { name, log: house.log.clone(), port, told, there: Vec::new() })
         });
-        let error = run(&mut runner, acts.into(), &[(house.set("a"), "good")]).unwrap_err();
+        let error = run(&mut runner, actors.into(), &[(house.set("a"), "good")]).unwrap_err();
         let said = format!("{error:#}");
         assert!(said.starts_with(&format!("machine/native/{failing}: ")), "whose it was: {said}");
         assert!(said.contains("it ended before it was used: Exit(7)"), "{said}");

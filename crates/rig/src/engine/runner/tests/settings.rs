@@ -7,9 +7,10 @@ use crate::engine::measure::Impossible;
 fn settings_are_put_for_whom_they_are_and_taken_back_in_reverse() {
     let house = House::new();
     let mut runner = house.runner();
-    let acts = vec![house.act(&mut runner, "ax", 0, 1, How::Well), house.act(&mut runner, "ay", 50, 1, How::Well)];
+    let actors =
+        vec![house.prepared(&mut runner, "ax", 0, 1, How::Well), house.prepared(&mut runner, "ay", 50, 1, How::Well)];
     let (both, one) = (house.set("a"), house.set("y"));
-    let sample = run(&mut runner, acts, &[(both, "1"), (one, "2")]).unwrap();
+    let sample = run(&mut runner, actors, &[(both, "1"), (one, "2")]).unwrap();
     assert_eq!(
         house.told(),
         [
@@ -39,9 +40,12 @@ fn a_cell_whose_setting_fails_leaves_nothing_set() {
     {
         let house = House::new();
         let mut runner = house.runner();
-        let acts = vec![house.act(&mut runner, "ax", 0, 1, How::Well), house.act(&mut runner, "ay", 0, 1, How::Well)];
+        let actors = vec![
+            house.prepared(&mut runner, "ax", 0, 1, How::Well),
+            house.prepared(&mut runner, "ay", 0, 1, How::Well),
+        ];
         let (first, second) = (house.set("a"), house.set("y"));
-        let error = run(&mut runner, acts, &[(first, "1"), (second, value)]).unwrap_err();
+        let error = run(&mut runner, actors, &[(first, "1"), (second, value)]).unwrap_err();
         let told = house.told();
         assert_eq!(told, ["set a=1 for ax", "set a=1 for ay", "undo a=1 for ay", "undo a=1 for ax"], "nobody worked");
         assert_eq!(error.is::<Impossible>(), impossible);
@@ -56,9 +60,9 @@ fn a_cell_whose_setting_fails_leaves_nothing_set() {
 fn what_cannot_be_set_back_on_the_host_ends_the_run() {
     let house = House::new();
     let mut runner = house.runner();
-    let acts = vec![house.act(&mut runner, "abc", 0, 1, How::Well)];
+    let actors = vec![house.prepared(&mut runner, "abc", 0, 1, How::Well)];
     let (a, b, c) = (house.set("a"), house.set("b"), house.set("c"));
-    let said = format!("{:#}", run(&mut runner, acts, &[(a, "1"), (b, "stuck"), (c, "3")]).unwrap_err());
+    let said = format!("{:#}", run(&mut runner, actors, &[(a, "1"), (b, "stuck"), (c, "3")]).unwrap_err());
     assert!(said.contains("what was set for a cell cannot be set back: it sticks"), "{said}");
     let told = house.told();
     assert_eq!(told[5..], ["undo c=3 for abc", "undo b=stuck for abc", "undo a=1 for abc"], "the others are: {told:?}");
@@ -69,10 +73,10 @@ fn what_cannot_be_set_back_on_the_host_ends_the_run() {
 fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
     let house = House::new();
     let mut runner = house.runner();
-    let mut act = house.act(&mut runner, "a", 0, 1, How::Well);
-    act.actor.side = Side::of("qemu");
+    let mut prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
+    prepared.actor.side = Side::of("qemu");
     let setting = house.set("a");
-    let error = run(&mut runner, vec![act], &[(setting, "stuck")]).unwrap_err();
+    let error = run(&mut runner, vec![prepared], &[(setting, "stuck")]).unwrap_err();
     assert!(format!("{error:#}").contains("cannot be set back"));
     assert_eq!(runner.must_stop(), None, "it is booted anew");
 }
@@ -82,9 +86,9 @@ fn a_guest_that_is_gone_is_no_reason_to_end_the_run() {
 fn what_is_refused_in_the_middle_is_taken_back() {
     let house = House::new();
     let mut runner = house.runner();
-    let mut act = house.act(&mut runner, "a", 0, 1, How::Well);
-    act.actor.side = Side::of("qemu");
-    let error = run(&mut runner, vec![act], &[(house.set("a"), "half")]).unwrap_err();
+    let mut prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
+    prepared.actor.side = Side::of("qemu");
+    let error = run(&mut runner, vec![prepared], &[(house.set("a"), "half")]).unwrap_err();
     assert_eq!(house.told(), ["set a=half for a", "undo a=half for a"]);
     let said = format!("{error:#}");
     assert!(said.contains("half of it") && said.contains("cannot be set back: it sticks"), "both: {said}");
@@ -97,9 +101,9 @@ fn what_is_refused_in_the_middle_is_taken_back() {
 fn nothing_is_set_back_by_way_of_sick_storage() {
     let house = House::new();
     let mut runner = house.runner();
-    let act = house.act(&mut runner, "a", 0, 1, How::Well);
+    let prepared = house.prepared(&mut runner, "a", 0, 1, How::Well);
     runner.bed.stop = Some(StopCause::StorageFailed("the pool is full".into()));
-    run(&mut runner, vec![act], &[(house.set("a"), "1")]).unwrap();
+    run(&mut runner, vec![prepared], &[(house.set("a"), "1")]).unwrap();
     assert_eq!(house.told(), ["set a=1 for a", "a begins", "a ends"]);
     assert_eq!(runner.must_stop(), Some(StopCause::StorageFailed("the pool is full".into())));
 }

@@ -23,24 +23,24 @@ fn house() -> House {
 }
 
 /// An actor on a disk of which a page cache is to hold so much.
-fn act(house: &House, runner: &mut Runner<'_>, mib: u64) -> Act {
-    let mut act = house.act(runner, "a", 0, 1, How::Well);
-    act.stage.ends.get_mut("client").unwrap().at = At::Path("/dev/vdx".into());
-    act.warm = Some(Warm { bytes: mib * MIB, below: None });
-    act
+fn prepared(house: &House, runner: &mut Runner<'_>, mib: u64) -> PreparedActor {
+    let mut prepared = house.prepared(runner, "a", 0, 1, How::Well);
+    prepared.stage.ends.get_mut("client").unwrap().at = At::Path("/dev/vdx".into());
+    prepared.warm = Some(Warm { bytes: mib * MIB, below: None });
+    prepared
 }
 
 #[test]
 fn what_is_to_be_warm_is_read_once_before_the_work() {
     let house = house();
     let mut runner = house.runner();
-    let acts = vec![act(&house, &mut runner, 64)];
-    let sample = run(&mut runner, acts, &[]).unwrap();
+    let actors = vec![prepared(&house, &mut runner, 64)];
+    let sample = run(&mut runner, actors, &[]).unwrap();
     assert_eq!(house.told(), ["dd if=/dev/vdx of=/dev/null bs=1M count=64", "a begins", "a ends"]);
     assert_eq!(sample.marks, [Mark::NotWarm], "nothing shows that it was");
 
     // The host's below a guest, as its hypervisor opens the disk.
-    let mut below = act(&house, &mut runner, 64);
+    let mut below = prepared(&house, &mut runner, 64);
     below.warm = Some(Warm { bytes: 64 * MIB, below: Some("/srv/disk".into()) });
     run(&mut runner, vec![below], &[]).unwrap();
     assert_eq!(house.told()[0], "dd if=/srv/disk of=/dev/null bs=1M count=64");
@@ -50,8 +50,8 @@ fn what_is_to_be_warm_is_read_once_before_the_work() {
 fn nothing_is_half_warm() {
     let house = house();
     let mut runner = house.runner();
-    let acts = vec![act(&house, &mut runner, 100), act(&house, &mut runner, 100)];
-    let error = run(&mut runner, acts, &[]).unwrap_err();
+    let actors = vec![prepared(&house, &mut runner, 100), prepared(&house, &mut runner, 100)];
+    let error = run(&mut runner, actors, &[]).unwrap_err();
     assert!(error.is::<Impossible>(), "it would not fit another time: {error:#}");
     let said = format!("{error:#}");
     assert!(said.contains("takes 200 MiB of page cache, and fake has 128 MiB of memory left"), "{said}");

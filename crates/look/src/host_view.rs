@@ -1,0 +1,254 @@
+//! Read-only view of this machine for `scan` and `top`: files through a [`Reader`], and a closed list of questions to
+//! programs and monitors ([`Questions`]).
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use vmio_model::facts::{Guest, Provenance, Unread};
+use vmio_node::linux::process;
+use vmio_node::qmp::ReadOnly;
+use vmio_node::{NoMonitor, Questions, Reader, Unanswered};
+
+pub use vmio_node::Question;
+
+use crate::neighbours::Others;
+use crate::require::{self, Fix};
+
+/// How a refusal begins where the program said nothing at all.
+const NO_ANSWER: &str = "no answer";
+/// Longest time that a guest's monitor is held: a look must not keep its owner waiting for 50 ms.
+pub(crate) const MONITOR_LIMIT: Duration = Duration::from_millis(30);
+
+/// Time for the files of one guest, after which none is begun to be looked at; one takes a second at most.
+const GUEST_TIME: Duration = Duration::from_secs(1);
+
+/// What a kind of guest sees, or a manager says.
+#[derive(Debug, Default)]
+pub struct Managed {
+    /// Its running guests. Each has a `pid` or a `uuid` or at least a name, by which
+    /// the scan finds it among the processes; of a manager's the rest is what the
+    /// configuration asks for.
+    pub guests: Vec<Guest>,
+    /// What of it could not be read.
+    pub unread: Vec<Unread>,
+}
+
+/// A process of this machine: its number, name and command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// Its number.
+    pub pid: u32,
+    /// Short name (`/proc/PID/comm`).
+    pub comm: String,
+    /// Command line; empty for a kernel thread, `None` where no permission to read it.
+    pub args: Option<Vec<String>>,
+}
+
+impl ProcessInfo {
+    /// File name of the program, from the first argument; the short name for a kernel thread.
+    pub fn program(&self) -> &str {
+        let first = self.args.iter().flatten().next().map_or("", |a| a.as_str());
+        let base = first.rsplit('/').next().unwrap_or_default();
+        if base.is_empty() { &self.comm } else { base }
+    }
+
+    /// `/proc/PID`.
+    pub fn dir(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.pid))
+    }
+}
+
+/// Read-only view of this machine.
+pub struct HostView<'a> {
+    node: &'a dyn Questions,
+    /// Whether libvirt may be asked to pass a query to a guest's monitor (`--monitor`).
+    pub monitor: bool,
+    /// Longest time that a monitor is held.
+    pub(crate) monitor_limit: Duration,
+    /// When the view was made, in seconds since the epoch.
+    pub at_unix_seconds: f64,
+    processes: OnceLock<(Vec<ProcessInfo>, bool)>,
+    /// Time spent on files that a guest controls, by the guest's process.
+    spent: Mutex<BTreeMap<Option<u32>, Duration>>,
+}
+
+impl<'a> HostView<'a> {
+    /// Looks at a machine.
+    pub fn new(node: &'a dyn Questions) -> Self {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
+        Self {
+            node,
+            monitor: false,
+            monitor_limit: MONITOR_LIMIT,
+            at_unix_seconds: at,
+            processes: OnceLock::new(),
+            spent: Mutex::default(),
+        }
+    }
+
+    /// Files of the machine.
+    pub fn reader(&self) -> &dyn Reader {
+        self.node
+    }
+
+    /// Looks at what a guest has a hand in (the files that its command line names), in its own time: `None`
+    /// where that is used up, so that no guest keeps a scan for long, whatever its storage is.
+    pub(crate) fn charged<T>(&self, pid: Option<u32>, work: impl FnOnce() -> T) -> Option<T> {
+        let spent = || self.spent.lock().unwrap_or_else(PoisonError::into_inner);
+        if spent().get(&pid).is_some_and(|spent| *spent >= GUEST_TIME) {
+            return None;
+        }
+        let begun = Instant::now();
+        let done = work();
+        *spent().entry(pid).or_default() += begun.elapsed();
+        Some(done)
+    }
+
+    /// Asks a program.
+    ///
+    /// # Errors
+    /// When it is not there, refuses, gives no answer in time, or the question is none that only
+    /// reads: what, why, and what would let it answer.
+    pub fn ask(&self, question: &Question) -> Result<String, Unread> {
+        self.ask_as(question, Fix::Root)
+    }
+
+    /// As [`HostView::ask`]; `rights` is what helps where the program says that it may not.
+    pub(crate) fn ask_as(&self, question: &Question, rights: Fix) -> Result<String, Unread> {
+        let unread = |what: String, why: String, fix: Fix| Unread { what, why, mend: fix.words(self.reader()) };
+        let Some(what) = question.shown(self.reader()) else {
+            return Err(unread(format!("{question:?}"), Unanswered::NotReadOnly.to_string(), Fix::Do("report this")));
+        };
+        if require::find_program(self.reader(), question.program()).is_none() {
+            let package = match question.program() {
+                "virsh" => "install libvirt-clients",
+                _ => "install util-linux",
+            };
+            return Err(unread(what, format!("no program {} in PATH", question.program()), Fix::Do(package)));
+        }
+        let by_hand = Fix::Do("run the command by hand");
+        match self.node.answer(question) {
+            Ok(output) if output.ok() => Ok(output.out()),
+            Ok(output) => {
+                let said = output.err().trim().to_owned();
+                let why = if said.is_empty() { format!("{NO_ANSWER} ({:?})", output.end) } else { said };
+                let denied = why.to_lowercase().contains("permission denied") || why.contains("authentication");
+                Err(unread(what, why, if denied { rights } else { by_hand }))
+            }
+            Err(e) => Err(unread(what, e.to_string(), by_hand)),
+        }
+    }
+
+    /// Asks a guest's monitor, for [`MONITOR_LIMIT`] at most from the connection to its end; gives
+    /// what `ask` made of it, and how long the monitor was held.
+    ///
+    /// # Errors
+    /// When it is not there, may not be used, or does not greet in time; and how long it was held.
+    pub(crate) fn monitor<T>(
+        &self,
+        guest: &str,
+        socket: &Path,
+        ask: impl FnOnce(&mut ReadOnly) -> T,
+    ) -> Result<(T, Duration), (Unread, Duration)> {
+        let began = Instant::now();
+        let refused = |why: String, fix: Fix| {
+            let what = format!("monitor {}", socket.display());
+            (Unread { what, why, mend: fix.words(self.reader()) }, began.elapsed())
+        };
+        match self.node.monitor(guest, socket, began + self.monitor_limit) {
+            Ok(mut monitor) => {
+                let answers = ask(&mut monitor);
+                Ok((answers, began.elapsed()))
+            }
+            Err(NoMonitor::Connect(e)) => Err(match e.kind() {
+                Some(ErrorKind::WouldBlock) => refused(
+                    "others are already waiting for it; QEMU does not respond".into(),
+                    Fix::Do("check that the guest still runs"),
+                ),
+                _ => refused(e.to_string(), Fix::of(&e, "look again")),
+            }),
+            Err(NoMonitor::Greeting(e)) => {
+                Err(refused(e.to_string(), Fix::Do("scan again when the guest is less busy")))
+            }
+        }
+    }
+
+    /// The processes as they were at the first call; threads and kernel threads' names included,
+    /// those that ended meanwhile left out.
+    pub fn processes(&self) -> &[ProcessInfo] {
+        &self.listed().0
+    }
+
+    /// A note that guests may be missing, where `/proc` does not show all processes.
+    pub fn unseen(&self) -> Option<Unread> {
+        let others = Others { hidden: self.listed().1, ..Others::default() };
+        let why = others.unseen()?.to_owned();
+        Some(Unread { what: "processes".into(), why, mend: Fix::RootOnHost.words(self.reader()) })
+    }
+
+    /// The processes, and whether others are hidden: no list, no process 1 in it, or some that may not
+    /// be read.
+    fn listed(&self) -> &(Vec<ProcessInfo>, bool) {
+        self.processes.get_or_init(|| {
+            let reader = self.reader();
+            let pids = process::all(reader).unwrap_or_default();
+            let mut hidden = !pids.contains(&1);
+            let mut told = |error: vmio_node::Error| hidden |= error.kind() == Some(ErrorKind::PermissionDenied);
+            let seen = pids.into_iter().filter_map(|pid| {
+                let comm = process::comm(reader, pid).map_err(&mut told).ok()?;
+                let args = process::command_line(reader, pid).map_err(&mut told).ok();
+                Some(ProcessInfo { pid, comm, args })
+            });
+            let seen = seen.collect();
+            (seen, hidden)
+        })
+    }
+
+    /// A provenance of now.
+    pub fn from(&self, guest: &str, read_from: impl Into<String>) -> Provenance {
+        Provenance::Live { guest: guest.to_owned(), read_from: read_from.into(), at_unix_seconds: self.at_unix_seconds }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use vmio_node::fake::{Fake, fails, says};
+
+    fn virsh(command: &str) -> Question {
+        Question::Virsh { uri: "qemu:///system".into(), commands: vec![command.into()] }
+    }
+
+    #[test]
+    fn what_does_more_than_read_is_not_asked() {
+        let fake = Fake::new("fake");
+        let refused = HostView::new(&fake).ask(&virsh("destroy web1")).unwrap_err();
+        assert!(refused.why.contains("read-only") && fake.ran().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_asked_says_why_and_what_helps() {
+        let none = Fake::new("fake");
+        let unread = HostView::new(&none).ask(&virsh("list")).unwrap_err();
+        assert!(unread.why.contains("no program virsh") && unread.mend.contains("libvirt-clients"), "{unread:?}");
+        let denied = Fake::new("fake")
+            .installed("virsh")
+            .program("virsh", fails(1, "error: Failed to connect socket: Permission denied"));
+        assert_eq!(HostView::new(&denied).ask(&virsh("list")).unwrap_err().mend, "run as root");
+        let there = Fake::new("fake").installed("virsh").program("virsh", says(" 1 web1 running\n"));
+        assert_eq!(HostView::new(&there).ask(&virsh("list")).unwrap(), " 1 web1 running\n");
+    }
+
+    #[test]
+    fn hidden_processes_are_told() {
+        let some = Fake::new("fake").file("/proc/7/comm", "sh\n").file("/proc/7/cmdline", "sh\0");
+        assert!(HostView::new(&some).unseen().unwrap().why.contains("there may be more guests"));
+        assert!(HostView::new(&Fake::new("fake")).unseen().is_some());
+        let all = some.file("/proc/1/comm", "init\n").file("/proc/1/cmdline", "init\0");
+        assert_eq!(HostView::new(&all).unseen(), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! The targets of a plan: where they are made, what is lost there, and what is written.
+
+use std::collections::BTreeMap;
+
+use vmio_model::study::MIB;
+use vmio_rig::disks::space::gib;
+use vmio_rig::disks::targets::Identity;
+use vmio_rig::engine::plan::{Placed, Planned, gib_for};
+
+/// Where targets are made, and what is lost there.
+pub(super) fn where_targets_go(placed: &Placed, plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+    let made = if placed.place.backend.pool().is_some() || placed.dir.exists() {
+        ""
+    } else if placed.missing.is_some() {
+        " (is not there)"
+    } else {
+        " (will be made)"
+    };
+    match placed.place.backend.modelled() {
+        Some(disk) => {
+            row("where", format!("{} that vmio serves from memory", disk.headline()));
+            row("", format!("({disk}), with ext4 on it"));
+            row("", "figures are those of the model, not of this host's storage".to_owned());
+        }
+        None => row("where", format!("{}{made} on {}", placed.place.describe(), placed.backing.describe())),
+    }
+    if let Some(device) = &placed.device {
+        row("device", device.named());
+        device_rows(plan, &device.identity, &placed.device_told, row);
+    }
+}
+
+/// What the user's own device is, and what becomes of it.
+pub(super) fn device_rows(plan: &Planned, identity: &Identity, unseen: &[String], row: &mut dyn FnMut(&str, String)) {
+    row("", identity.describe());
+    for unseen in unseen {
+        row("", format!("see that nothing uses it: {unseen}"));
+    }
+    row("", format!("all data in its first {} MiB is lost", plan.study.target_bytes() / MIB));
+}
+
+/// What is written to the place.
+pub(super) fn what_is_written(plan: &Planned, row: &mut dyn FnMut(&str, String)) {
+    let c = &plan.cost;
+    if let Some(budget) = plan.too_little_for_targets() {
+        let making = gib(c.making_bytes_written);
+        row("writes", format!("making the targets alone writes {making}, more than the {} of --gib", gib(budget)));
+        return;
+    }
+    row(
+        "writes",
+        format!(
+            "at most {} in all, {} of it before anything is measured",
+            gib(c.max_bytes_written),
+            gib(c.making_bytes_written)
+        ),
+    );
+    let (likely, rates) = (gib(c.likely_bytes_written), &plan.rates_from);
+    row(
+        "",
+        if c.over_time {
+            format!("likely less than {likely}, what {} rounds write (rates {rates})", c.min_rounds)
+        } else {
+            format!("likely {likely} for {} rounds (rates {rates})", c.min_rounds)
+        },
+    );
+    for (span, workloads) in cut(plan) {
+        row("", format!("no cell of {workloads} goes over more than {} of its target", gib(span)));
+    }
+    if c.over_bytes {
+        row(
+            "",
+            format!(
+                "too little for {} rounds: shares will not converge (--gib, at least {})",
+                c.min_rounds,
+                gib_for(c.least_bytes_written)
+            ),
+        );
+    }
+}
+
+/// Workloads that write less than their target, by how much they write.
+fn cut(plan: &Planned) -> BTreeMap<u64, String> {
+    let whole = plan.study.target_bytes();
+    let mut cut: BTreeMap<u64, String> = BTreeMap::new();
+    let fixed = &plan.cost.rates.fixed_bytes;
+    for (workload, &span) in plan.cost.spans.iter().filter(|(w, span)| **span < whole && !fixed.contains_key(*w)) {
+        let names = cut.entry(span).or_default();
+        *names += if names.is_empty() { "" } else { ", " };
+        *names += workload;
+    }
+    cut
+}
